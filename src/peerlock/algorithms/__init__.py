@@ -1,0 +1,158 @@
+"""The catalogue: every algorithm of the five papers, by name.
+
+An entry says where the algorithm is printed, what it needs, what it is claimed to cost, and in which forms it exists. Most
+have the one form `standard`. Where the printed text fails its own claims there are two: `repaired`, which is what a user
+gets, and `as_printed`, to study and to check.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from peerlock.algorithms import (
+    carvalho_roucairol, dijkstra_ring, first_pass, helary_plouzeau_raynal, ricart_agrawala, ricart_agrawala_broadcast,
+    ricart_agrawala_broadcast_implicit, ricart_agrawala_dynamic, ricart_agrawala_failures, ricart_agrawala_implicit,
+    ricart_agrawala_priority, ricart_agrawala_rw, ricart_agrawala_token, suzuki_kasami_a, suzuki_kasami_b,
+)  # fmt: skip
+from peerlock.contract import NOBODY, Algorithm, Members, Mode, Needs, Neighbours, Node, Ring, Shape, Wire
+from peerlock.errors import UnknownAlgorithm, UsageError
+
+
+class Size(Struct, frozen=True):
+    """What a formula for costs may speak of."""
+
+    n: int  # nodes
+    e: int  # edges
+    d: int  # diameter
+    kind: str = "complete"  # complete, ring, line, tree or general
+    l: int = 2  # L of Algorithm B
+
+
+class Cost(Struct, frozen=True):
+    """Messages an entry, as the paper claims them: in words, and as the least and the most for a given size."""
+
+    words: str
+    bounds: Callable[[Size], tuple[int, int] | None]
+
+
+class Entry(Struct, frozen=True):
+    name: str
+    paper: str
+    year: int
+    forms: Mapping[str, type[Algorithm[Any]]]
+    claimed: Cost | None = None
+    # A message serves many entries, so only the mean number of messages an entry means anything.
+    mean_only: bool = False
+    options: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> Needs:
+        return next(iter(self.forms.values())).needs
+
+
+class Chosen(Struct, frozen=True):
+    """An algorithm in one of its forms with its options filled in: what a driver needs to start nodes."""
+
+    name: str
+    form: str
+    algorithm: type[Algorithm[Any]]
+    options: Mapping[str, Any] = {}
+    claimed: Cost | None = None
+    mean_only: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        return self.algorithm.needs
+
+    def start(self, me: Node, shape: Shape, inside: Mapping[Node, Mode] = NOBODY) -> Any:
+        return self.algorithm.start(me, shape, inside, **self.options)
+
+
+class TokenByFirstPass(first_pass.FirstPass):
+    """The Appendix's token made by one pass of the algorithm of 1981."""
+
+    First: ClassVar[type[Algorithm[Any]]] = ricart_agrawala.RicartAgrawala
+    Then: ClassVar[type[Algorithm[Any]]] = ricart_agrawala_token.RicartAgrawalaToken
+    FirstMessages: ClassVar[tuple[type[Wire], ...]] = (ricart_agrawala.Request, ricart_agrawala.Reply)
+
+
+def _hpr(size: Size) -> tuple[int, int]:
+    """Section 6; the owner enters with no message at all."""
+    n = size.n
+    most = {"complete": n, "ring": 2 * n, "line": 2 * (n - 1), "tree": n - 1 + size.d}
+    return 0, most.get(size.kind, 2 * size.e + n - 1)
+
+
+SK85 = "Suzuki, Kasami: A Distributed Mutual Exclusion Algorithm"
+HPR86 = "Helary, Plouzeau, Raynal: A distributed algorithm for mutual exclusion in an arbitrary network"
+EWD851 = "Dijkstra: Reducing control traffic in a distributed implementation of mutual exclusion (EWD851)"
+RA81 = "Ricart, Agrawala: An Optimal Algorithm for Mutual Exclusion in Computer Networks"
+CR83 = "Carvalho, Roucairol: On Mutual Exclusion in Computer Networks"
+RA83 = "Ricart, Agrawala: Authors' response to Carvalho and Roucairol, Appendix"
+
+_ENTRIES = (
+    Entry("suzuki-kasami-a", SK85, 1985, {"standard": suzuki_kasami_a.SuzukiKasamiA},
+          Cost("0 or N", lambda s: (0, s.n))),
+    Entry("suzuki-kasami-b", SK85, 1985,
+          {"repaired": suzuki_kasami_b.SuzukiKasamiB, "as_printed": suzuki_kasami_b.AsPrinted},
+          Cost("L*N + N-1 for L entries of a node, so 0 to 2N-1", lambda s: (0, 2 * s.n - 1)), options=("l",)),
+    Entry("helary-plouzeau-raynal", HPR86, 1986,
+          {"repaired": helary_plouzeau_raynal.HelaryPlouzeauRaynal, "as_printed": helary_plouzeau_raynal.AsPrinted},
+          Cost("0, or n to 2e + n-1 (complete: n, ring: 2n, tree: n-1 + d)", _hpr)),
+    Entry("dijkstra-ring", EWD851, 1983, {"standard": dijkstra_ring.DijkstraRing}, mean_only=True),
+    Entry("ricart-agrawala", RA81, 1981, {"standard": ricart_agrawala.RicartAgrawala},
+          Cost("2(N-1)", lambda s: (2 * (s.n - 1),) * 2), options=("own_counts",)),
+    Entry("ricart-agrawala-broadcast", RA81, 1981, {"standard": ricart_agrawala_broadcast.RicartAgrawalaBroadcast},
+          Cost("N", lambda s: (s.n, s.n)), options=("own_counts",)),
+    Entry("ricart-agrawala-implicit", RA81, 1981, {"standard": ricart_agrawala_implicit.RicartAgrawalaImplicit},
+          Cost("N-1 to 3(N-1)", lambda s: (s.n - 1, 3 * (s.n - 1))), options=("own_counts", "timeout")),
+    Entry("ricart-agrawala-broadcast-implicit", RA81, 1981,
+          {"standard": ricart_agrawala_broadcast_implicit.RicartAgrawalaBroadcastImplicit},
+          Cost("1 to 2N-1", lambda s: (1, 2 * s.n - 1)), options=("own_counts", "timeout")),
+    Entry("ricart-agrawala-rw", RA81, 1981, {"standard": ricart_agrawala_rw.RicartAgrawalaRW},
+          Cost("2(N-1)", lambda s: (2 * (s.n - 1),) * 2), options=("own_counts",)),
+    Entry("ricart-agrawala-priority", RA81, 1981, {"standard": ricart_agrawala_priority.RicartAgrawalaPriority},
+          Cost("2(N-1)", lambda s: (2 * (s.n - 1),) * 2), options=("own_counts", "increments")),
+    Entry("ricart-agrawala-dynamic", RA81, 1981, {"standard": ricart_agrawala_dynamic.RicartAgrawalaDynamic},
+          options=("own_counts",)),
+    Entry("ricart-agrawala-failures", RA81, 1981,
+          {"repaired": ricart_agrawala_failures.RicartAgrawalaFailures, "as_printed": ricart_agrawala_failures.AsPrinted},
+          options=("own_counts", "timeout")),
+    Entry("carvalho-roucairol", CR83, 1983, {"standard": carvalho_roucairol.CarvalhoRoucairol},
+          Cost("0 to 2(N-1)", lambda s: (0, 2 * (s.n - 1)))),
+    Entry("ricart-agrawala-token", RA83, 1983, {"standard": ricart_agrawala_token.RicartAgrawalaToken},
+          Cost("0 or N", lambda s: (0, s.n)), options=("first_pass",)),
+)  # fmt: skip
+
+CATALOGUE: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def choose(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
+    """The algorithm of that name, in the form that a user gets or as printed, with its options."""
+    entry = CATALOGUE.get(name)
+    if entry is None:
+        near = difflib.get_close_matches(name, CATALOGUE, n=3, cutoff=0.4)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(CATALOGUE)}."
+        raise UnknownAlgorithm(
+            f"No algorithm is called {name!r}. {hint} (Your own class: give its file and name, ./mine.py:MyLock.)"
+        )
+    form = "as_printed" if as_printed else next(iter(entry.forms))
+    if form not in entry.forms:
+        raise UsageError(f"{name} was not repaired, so it has no other form as printed: leave that out.")
+    for option in options:
+        if option not in entry.options:
+            known = f"it takes {', '.join(entry.options)}" if entry.options else "it takes none"
+            raise UsageError(f"{name} has no option {option!r}: {known}.")
+    algorithm = entry.forms[form]
+    claimed = entry.claimed
+    if options.pop("first_pass", False):
+        # The pass costs what the paper does not count.
+        algorithm, claimed = TokenByFirstPass, None
+    return Chosen(name, form, algorithm, options, claimed, entry.mean_only)
+
+
+__all__ = ["CATALOGUE", "Chosen", "Cost", "Entry", "Members", "Neighbours", "Ring", "Size", "choose"]

@@ -1,0 +1,102 @@
+"""Ricart and Agrawala 1981: permission from everybody.
+
+Who wants to enter sends REQUEST with a sequence number to all others and enters with the last REPLY. Who is asked
+replies at once, unless it is inside, or waits itself with the smaller (sequence number, node number): then it defers its
+reply until it leaves. Two nodes that want to enter compare the same two pairs, so exactly one of them defers.
+
+A request takes the highest number *received*, plus one. Whether a node's own numbers count as seen is left open by the
+slides; here they do not, unless `own_counts` is set. It makes no difference to safety: what matters is that a request
+made after a REQUEST was answered has the larger number.
+
+The variations of the same paper build on this class and replace a step of it: how to ask (`ask`), by how much to count up
+(`next_number`), whom to defer (`defers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self, TypeAlias
+
+from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, State
+
+
+class Request(Ask, frozen=True, tag=1):
+    """REQUEST, with the sender's sequence number."""
+
+    n: int
+
+
+class Reply(Grant, frozen=True, tag=2):
+    """REPLY: as far as the sender is concerned, enter."""
+
+
+Message: TypeAlias = Request | Reply
+
+
+class RicartAgrawala(State):
+    me: Node
+    others: tuple[Node, ...]
+    own_counts: bool = False
+    phase: Literal["idle", "waiting", "inside"] = "idle"
+    our_sequence_number: int = 0  # 0 when idle
+    highest_sequence_number: int = 0
+    awaited: frozenset[Node] = frozenset()  # who has not yet replied
+    deferred: frozenset[Node] = frozenset()  # whom we owe a reply
+
+    @classmethod
+    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, own_counts: bool = False) -> Self:
+        # Who is inside needs no number: it defers everybody until it leaves.
+        return cls(me, shape.others(me), own_counts, "inside" if me in inside else "idle")
+
+    def request(self, mode: Mode, out: Out[Any]) -> None:
+        """A node attempting the lock sends a REQUEST to all nodes."""
+        self.phase = "waiting"
+        self.our_sequence_number = self.next_number()
+        if self.own_counts:
+            self.highest_sequence_number = self.our_sequence_number
+        self.awaited = frozenset(self.others)
+        self.ask(out)
+        self.enter_if_permitted(out)
+
+    def next_number(self) -> int:
+        return self.highest_sequence_number + 1
+
+    def ask(self, out: Out[Any]) -> None:
+        for j in self.others:
+            out.send(j, Request(self.our_sequence_number))
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        match message:
+            case Request(n):
+                self.on_request(source, n, out)
+            case Reply():
+                self.on_reply(source, out)
+
+    def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
+        """Reply at once if the requesting node has priority, otherwise defer the reply."""
+        self.highest_sequence_number = max(self.highest_sequence_number, n)
+        if self.defers(j, n):
+            self.deferred |= {j}
+        else:
+            out.send(j, Reply())
+
+    def defers(self, j: Node, n: int) -> bool:
+        return self.phase == "inside" or (self.phase == "waiting" and (self.our_sequence_number, self.me) < (n, j))
+
+    def on_reply(self, j: Node, out: Out[Any]) -> None:
+        """With a REPLY from all nodes, enter."""
+        self.awaited -= {j}
+        self.enter_if_permitted(out)
+
+    def enter_if_permitted(self, out: Out[Any]) -> None:
+        if self.phase == "waiting" and not self.awaited:
+            self.phase = "inside"
+            out.enter()
+
+    def release(self, out: Out[Any]) -> None:
+        """Send the deferred replies."""
+        self.phase, self.our_sequence_number = "idle", 0
+        for j in sorted(self.deferred):
+            out.send(j, Reply())
+        self.deferred = frozenset()
+        out.idle()

@@ -1,0 +1,19 @@
+"""Ricart and Agrawala 1981, variation: broadcast and implicit reply together.
+
+One broadcast REQUEST and, where nobody contends, nothing else: as low as one message an entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from peerlock.algorithms.ricart_agrawala import Request
+from peerlock.algorithms.ricart_agrawala_implicit import RicartAgrawalaImplicit
+from peerlock.contract import Needs, Out
+
+
+class RicartAgrawalaBroadcastImplicit(RicartAgrawalaImplicit):
+    needs: ClassVar[Needs] = Needs(delay_bound=True, broadcast=True)
+
+    def send_requests(self, out: Out[Any]) -> None:
+        out.broadcast(self.others, Request(self.our_sequence_number))

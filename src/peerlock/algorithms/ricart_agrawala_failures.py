@@ -1,0 +1,161 @@
+"""Ricart and Agrawala 1981: handling partial failure.
+
+A requester whose replies are not all in when its time runs out asks each silent node ARE_YOU_THERE. A node that has
+deferred its reply says YES_I_AM_HERE, any other replies at once. Who is silent for a second time-out is taken for dead:
+everybody is told, strikes it off the list, and pretends that it replied. As long as somebody is awaited the question is
+asked again, since a node may die after it has answered.
+
+Safe only if a node that lives is never taken for dead: answers within twice the delay bound, the time-out used here.
+
+As printed there is one more flaw, and `RicartAgrawalaFailures` repairs it: the answer to ARE_YOU_THERE is a second REPLY to
+one request whenever the first is under way, or was sent on leaving just before the question came in. The surplus REPLY
+can then arrive after the next REQUEST and pass for its answer: two nodes inside, with all delays within the bound and
+nobody dead. The same happens if ARE_YOU_THERE overtakes the REQUEST it asks about, to a node that is inside. Repair: REQUEST,
+REPLY and ARE_YOU_THERE carry the number of the request they are about, own numbers count so that no two requests of a node
+have the same, and a question about a request not yet seen is that request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from peerlock.algorithms.ricart_agrawala import Reply, RicartAgrawala
+from peerlock.contract import NOBODY, Book, Grant, Members, Mode, Needs, Node, Out, Wire, look, note
+from peerlock.errors import UsageError
+
+
+class AreYouThere(Wire, frozen=True, tag=3):
+    """ARE_YOU_THERE; `n` is the repair's: the number of the request that waits."""
+
+    n: int = 0
+
+
+class YesIAmHere(Wire, frozen=True, tag=4):
+    """YES_I_AM_HERE: alive, and the reply is deferred."""
+
+
+class Failed(Wire, frozen=True, tag=5):
+    """The notification that a node has failed."""
+
+    node: Node
+
+
+class ReplyTo(Grant, frozen=True, tag=6):
+    """The repaired REPLY: it says which request it answers."""
+
+    n: int
+
+
+class AsPrinted(RicartAgrawala):
+    needs: ClassVar[Needs] = Needs(delay_bound=True)
+
+    timeout: float = 0.0
+    silent: frozenset[Node] = frozenset()  # asked ARE_YOU_THERE, no answer yet
+
+    @classmethod
+    def start(
+        cls,
+        me: Node,
+        shape: Members,
+        inside: Mapping[Node, Mode] = NOBODY,
+        *,
+        own_counts: bool = False,
+        timeout: float | None = None,
+    ) -> Self:
+        node = super().start(me, shape, inside, own_counts=own_counts)
+        assert timeout is not None or shape.delay_bound is not None, "the driver did not say how long a message may take"
+        node.timeout = timeout if timeout is not None else 2 * (shape.delay_bound or 0.0)
+        return node
+
+    def ask(self, out: Out[Any]) -> None:
+        super().ask(out)
+        self.silent = frozenset()
+        if self.awaited:
+            out.timer("reply", self.timeout)
+
+    def on_timeout(self, name: str, out: Out[Any]) -> None:
+        """The time-out: the first one since a node was asked makes it a suspect, the second a failed one."""
+        for j in sorted(self.silent):
+            self.strike_off(j)
+            for k in self.others:
+                out.send(k, Failed(j))
+        self.enter_if_permitted(out)
+        self.silent = self.awaited
+        for j in sorted(self.awaited):
+            out.send(j, AreYouThere(self.our_sequence_number))
+        if self.awaited:
+            out.timer("reply", self.timeout)
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        self.silent -= {source}
+        match message:
+            case AreYouThere(n):
+                self.on_are_you_there(source, n, out)
+            case YesIAmHere():
+                pass
+            case Failed(node):
+                self.on_failed(node, out)
+            case _:
+                super().receive(source, message, out)
+
+    def on_are_you_there(self, j: Node, n: int, out: Out[Any]) -> None:
+        """If a response is deferred, YES_I_AM_HERE; if not, REPLY."""
+        out.send(j, YesIAmHere() if j in self.deferred else Reply())
+
+    def on_failed(self, j: Node, out: Out[Any]) -> None:
+        """Nodes waiting for a REPLY from the failed node pretend it was received."""
+        self.strike_off(j)
+        self.enter_if_permitted(out)
+
+    def strike_off(self, j: Node) -> None:
+        self.others = tuple(k for k in self.others if k != j)
+        self.awaited, self.silent, self.deferred = self.awaited - {j}, self.silent - {j}, self.deferred - {j}
+
+
+class RicartAgrawalaFailures(AsPrinted):
+    """The repair: every message says which request it is about."""
+
+    asked: Book[int] = ()  # by node: the number of its youngest request
+
+    @classmethod
+    def start(
+        cls,
+        me: Node,
+        shape: Members,
+        inside: Mapping[Node, Mode] = NOBODY,
+        *,
+        own_counts: bool = True,
+        timeout: float | None = None,
+    ) -> Self:
+        if not own_counts:
+            raise UsageError("own_counts cannot be false here: two requests of one node need different numbers.")
+        return super().start(me, shape, inside, own_counts=True, timeout=timeout)
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        if isinstance(message, ReplyTo):
+            self.silent -= {source}
+            if message.n == self.our_sequence_number:
+                self.on_reply(source, out)
+        else:
+            super().receive(source, message, out)
+
+    def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
+        self.highest_sequence_number = max(self.highest_sequence_number, n)
+        self.asked = note(self.asked, j, max(n, look(self.asked, j, 0)))
+        if self.defers(j, n):
+            self.deferred |= {j}
+        else:
+            out.send(j, ReplyTo(n))
+
+    def on_are_you_there(self, j: Node, n: int, out: Out[Any]) -> None:
+        self.on_request(j, n, out)
+        if j in self.deferred:
+            out.send(j, YesIAmHere())
+
+    def release(self, out: Out[Any]) -> None:
+        self.phase, self.our_sequence_number = "idle", 0
+        for j in sorted(self.deferred):
+            out.send(j, ReplyTo(look(self.asked, j, 0)))
+        self.deferred = frozenset()
+        out.idle()

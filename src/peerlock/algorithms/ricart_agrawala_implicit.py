@@ -1,0 +1,90 @@
+"""Ricart and Agrawala 1981, variation: implicit reply.
+
+Who would reply at once says nothing; who defers says DEFERRED at once and REPLY when it leaves. A requester that has
+heard no DEFERRED from j when its time runs out takes j's reply for granted: N-1 messages where nobody contends, up to
+3(N-1) where everybody does.
+
+Safe only if every DEFERRED arrives before the time is up: REQUEST and DEFERRED each take at most `delay_bound`, so the
+time-out is twice that. Messages may arrive in any order, so a REPLY can come before the DEFERRED it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from peerlock.algorithms.ricart_agrawala import Reply, Request, RicartAgrawala
+from peerlock.contract import NOBODY, Grant, Members, Mode, Needs, Node, Out
+
+
+class Deferred(Grant, frozen=True, tag=3):
+    """DEFERRED: the sender will reply later; do not take its reply for granted."""
+
+
+class RicartAgrawalaImplicit(RicartAgrawala):
+    """`awaited` holds those who said DEFERRED and have not replied."""
+
+    needs: ClassVar[Needs] = Needs(delay_bound=True)
+
+    timeout: float = 0.0
+    in_time: bool = False  # a DEFERRED may still arrive
+    early: frozenset[Node] = frozenset()  # whose REPLY came before its DEFERRED
+
+    @classmethod
+    def start(
+        cls,
+        me: Node,
+        shape: Members,
+        inside: Mapping[Node, Mode] = NOBODY,
+        *,
+        own_counts: bool = False,
+        timeout: float | None = None,
+    ) -> Self:
+        node = super().start(me, shape, inside, own_counts=own_counts)
+        assert timeout is not None or shape.delay_bound is not None, "the driver did not say how long a message may take"
+        node.timeout = timeout if timeout is not None else 2 * (shape.delay_bound or 0.0)
+        return node
+
+    def ask(self, out: Out[Any]) -> None:
+        self.awaited = frozenset()
+        if self.others:
+            self.in_time = True
+            self.send_requests(out)
+            out.timer("reply", self.timeout)
+
+    def send_requests(self, out: Out[Any]) -> None:
+        for j in self.others:
+            out.send(j, Request(self.our_sequence_number))
+
+    def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
+        """Send DEFERRED, or nothing."""
+        self.highest_sequence_number = max(self.highest_sequence_number, n)
+        if self.defers(j, n):
+            self.deferred |= {j}
+            out.send(j, Deferred())
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        if isinstance(message, Deferred):
+            self.on_deferred(source)
+        else:
+            super().receive(source, message, out)
+
+    def on_deferred(self, j: Node) -> None:
+        if j in self.early:
+            self.early -= {j}
+        else:
+            self.awaited |= {j}
+
+    def on_reply(self, j: Node, out: Out[Any]) -> None:
+        if j not in self.awaited:
+            self.early |= {j}
+        super().on_reply(j, out)
+
+    def on_timeout(self, name: str, out: Out[Any]) -> None:
+        """A certain amount of time has passed: a reply is assumed from all who did not send DEFERRED."""
+        self.in_time = False
+        self.enter_if_permitted(out)
+
+    def enter_if_permitted(self, out: Out[Any]) -> None:
+        if not self.in_time:
+            super().enter_if_permitted(out)

@@ -1,0 +1,44 @@
+"""Ricart and Agrawala 1981, variation: establishing priority.
+
+Low-priority nodes count up by large increments, high-priority nodes by small ones. Any increment of at least 1 keeps
+the algorithm safe: a request made after a REQUEST was received still has the larger number. Without `increments`,
+node j counts up by j: node 1 has the highest priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from peerlock.algorithms.ricart_agrawala import RicartAgrawala
+from peerlock.contract import NOBODY, Members, Mode, Node
+from peerlock.errors import UsageError
+
+
+class RicartAgrawalaPriority(RicartAgrawala):
+    increment: int = 1
+
+    @classmethod
+    def start(
+        cls,
+        me: Node,
+        shape: Members,
+        inside: Mapping[Node, Mode] = NOBODY,
+        *,
+        own_counts: bool = False,
+        increments: tuple[int, ...] | None = None,
+    ) -> Self:
+        """`increments`: one number a node, in the order of `shape.all`."""
+        node = super().start(me, shape, inside, own_counts=own_counts)
+        if increments is None:
+            node.increment = me
+            return node
+        if len(increments) != len(shape.all) or min(increments) < 1:
+            raise UsageError(
+                f"increments must be one whole number of at least 1 for each of the {len(shape.all)} nodes; got {increments}."
+            )
+        node.increment = dict(zip(shape.all, increments, strict=True))[me]
+        return node
+
+    def next_number(self) -> int:
+        return self.highest_sequence_number + self.increment

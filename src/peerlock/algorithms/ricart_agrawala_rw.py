@@ -1,0 +1,55 @@
+"""Ricart and Agrawala 1981, variation: readers and writers.
+
+Readers reply at once to every request of another reader, waiting or inside; writers behave as usual. So the only pairs
+that exclude each other are those with a writer in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from peerlock.algorithms.ricart_agrawala import Reply, RicartAgrawala
+from peerlock.contract import NOBODY, Ask, Members, Mode, Needs, Node, Out
+
+
+class Request(Ask, frozen=True, tag=1):
+    """REQUEST, with the sender's sequence number and what it wants to do."""
+
+    n: int
+    mode: Mode
+
+
+class RicartAgrawalaRW(RicartAgrawala):
+    needs: ClassVar[Needs] = Needs(modes=("read", "write"))
+
+    mode: Mode = "write"  # of our request; "write" when idle
+
+    @classmethod
+    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, own_counts: bool = False) -> Self:
+        node = super().start(me, shape, inside, own_counts=own_counts)
+        node.mode = inside.get(me, "write")
+        return node
+
+    def request(self, mode: Mode, out: Out[Any]) -> None:
+        self.mode = mode
+        super().request(mode, out)
+
+    def ask(self, out: Out[Any]) -> None:
+        for j in self.others:
+            out.send(j, Request(self.our_sequence_number, self.mode))
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        match message:
+            case Request(n, "read") if self.mode == "read":
+                # Readers REPLY at once to readers.
+                self.highest_sequence_number = max(self.highest_sequence_number, n)
+                out.send(source, Reply())
+            case Request(n):
+                self.on_request(source, n, out)
+            case Reply():
+                self.on_reply(source, out)
+
+    def release(self, out: Out[Any]) -> None:
+        self.mode = "write"
+        super().release(out)

@@ -1,0 +1,95 @@
+"""Suzuki and Kasami 1985, Figure 1: Algorithm A.
+
+One PRIVILEGE wanders from node to node. Who wants it tells everybody, once: REQUEST(j, n) to all others. The privilege
+carries LN, the number of each node's last granted request, so its holder can tell who is waiting: j is, exactly if
+RN[j] = LN[j] + 1; and Q, the queue of those known to wait. Numbers grow without bound; Algorithm B mends that.
+
+The figure's P1 spans the wait and the critical section. Here it is cut at both: `request` runs to the wait,
+`on_privilege` is what ends it, `release` is what follows "Critical Section".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self, TypeAlias
+
+from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, Row, State, put, row
+
+
+class Request(Ask, frozen=True, tag=1):
+    """REQUEST(j, n): node j, the sender, asks for the privilege for the n-th time, counted from 0."""
+
+    n: int
+
+
+class Privilege(Grant, frozen=True, tag=2):
+    """PRIVILEGE(Q, LN)."""
+
+    q: tuple[Node, ...]
+    ln: Row
+
+
+Message: TypeAlias = Request | Privilege
+
+
+class SuzukiKasamiA(State):
+    me: Node  # I
+    others: tuple[Node, ...]  # {1, 2, ..., N} - {I}
+    rn: Row  # RN[j]: highest request number heard from j
+    ln: Row = ()  # LN[j]: number of j's last granted request; holder only
+    q: tuple[Node, ...] = ()  # Q: waiting nodes, next first; holder only
+    have_privilege: bool = False
+    requesting: bool = False  # waiting or inside
+
+    @classmethod
+    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+        start = row(shape.all, -1)
+        if me not in (inside or {shape.home}):
+            return cls(me, shape.others(me), start)
+        return cls(me, shape.others(me), start, start, have_privilege=True, requesting=me in inside)
+
+    def request(self, mode: Mode, out: Out[Message]) -> None:
+        """P1, up to the wait."""
+        self.requesting = True
+        if self.have_privilege:
+            out.enter()
+            return
+        self.rn = put(self.rn, self.me, self.rn[self.me] + 1)
+        for j in self.others:
+            out.send(j, Request(self.rn[self.me]))
+
+    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+        match message:
+            case Request(n):
+                self.on_request(source, n, out)
+            case Privilege(q, ln):
+                self.on_privilege(q, ln, out)
+
+    def on_privilege(self, q: tuple[Node, ...], ln: Row, out: Out[Message]) -> None:
+        """P1, the end of the wait."""
+        assert self.requesting and not self.have_privilege, f"privilege for node {self.me}, which does not wait: {self}"
+        self.q, self.ln, self.have_privilege = q, ln, True
+        out.enter()
+
+    def release(self, out: Out[Message]) -> None:
+        """P1, after the critical section."""
+        self.ln = put(self.ln, self.me, self.rn[self.me])
+        for j in self.others:
+            if j not in self.q and self.rn[j] == self.ln[j] + 1:
+                self.q = (*self.q, j)
+        if self.q:
+            self.pass_privilege(self.q[0], self.q[1:], out)
+        self.requesting = False
+        out.idle()
+
+    def on_request(self, j: Node, n: int, out: Out[Message]) -> None:
+        """P2."""
+        self.rn = put(self.rn, j, max(self.rn[j], n))
+        if self.have_privilege and not self.requesting and self.rn[j] == self.ln[j] + 1:
+            self.pass_privilege(j, self.q, out)
+
+    def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Message]) -> None:
+        out.send(to, Privilege(q, self.ln))
+        # Q and LN leave with the privilege. The paper keeps stale copies; forgetting
+        # them changes no behaviour and makes equal situations equal states.
+        self.q, self.ln, self.have_privilege = (), (), False

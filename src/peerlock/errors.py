@@ -1,0 +1,38 @@
+"""Every exception of peerlock, one tree.
+
+A caller's mistake says what was done, in which state, and what to do instead. Whatever a user can cause is a
+`PeerlockError`; the command line prints its sentence and exits with 2. A broken invariant of our own is an
+`assert` and never one of these.
+"""
+
+
+class PeerlockError(Exception):
+    """The root: catch this to catch everything that peerlock raises on purpose."""
+
+
+class UsageError(PeerlockError, ValueError):
+    """The caller asked for something that cannot be: a bad name, number, file or combination."""
+
+
+class UnknownAlgorithm(UsageError):
+    """No algorithm of that name; the message names the near ones."""
+
+
+class ContractError(UsageError):
+    """A class that is no algorithm, or an algorithm that broke the contract while it ran."""
+
+
+class TopologyError(UsageError):
+    """A network that cannot be used: no graph, not connected, the wrong shape for the algorithm."""
+
+
+class TraceError(UsageError):
+    """A file that is not a trace, or a trace of another format."""
+
+
+class ScriptError(UsageError):
+    """A transcript with a line that cannot be carried out."""
+
+
+class Unfinished(PeerlockError):
+    """A run was cut off by a limit before it came to its end."""
