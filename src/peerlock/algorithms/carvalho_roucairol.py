@@ -47,9 +47,10 @@ class CarvalhoRoucairol(State):
         """REQUEST-RESOURCE, up to the wait."""
         self.waiting = True
         self.our_sequence_number = self.hgst_sequence_number + 1
+        request = Request(self.our_sequence_number)
         for j in self.others:
             if j not in self.a:
-                out.send(j, Request(self.our_sequence_number))
+                out.send(j, request)
         self.enter_if_permitted(out)
 
     def enter_if_permitted(self, out: Out[Message]) -> None:
@@ -67,11 +68,10 @@ class CarvalhoRoucairol(State):
         out.idle()
 
     def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
-        match message:
-            case Request(n):
-                self.on_request(source, n, out)
-            case Reply():
-                self.on_reply(source, out)
+        if isinstance(message, Request):
+            self.on_request(source, message.n, out)
+        else:
+            self.on_reply(source, out)
 
     def on_reply(self, j: Node, out: Out[Message]) -> None:
         """TREAT-REPLY-MESSAGE."""

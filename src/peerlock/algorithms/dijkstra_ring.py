@@ -60,11 +60,10 @@ class DijkstraRing(State):
         out.idle()
 
     def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
-        match message:
-            case Signal():
-                self.on_signal(out)
-            case Token():
-                self.on_token(out)
+        if isinstance(message, Signal):
+            self.on_signal(out)
+        else:
+            self.on_token(out)
 
     def on_signal(self, out: Out[Message]) -> None:
         """Upon receipt of a signal."""

@@ -78,8 +78,9 @@ class AsPrinted(State):
             self.in_cs = True
             out.enter()
             return
+        req = Req(self.me, self.c, frozenset({self.me, *self.neighbours}))
         for k in self.neighbours:
-            out.send(k, Req(self.me, self.c, frozenset({self.me, *self.neighbours})))
+            out.send(k, req)
 
     def release(self, out: Out[Message]) -> None:
         """exit_CS."""
@@ -88,11 +89,10 @@ class AsPrinted(State):
         out.idle()
 
     def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
-        match message:
-            case Req(req_origin, req_time, already_seen):
-                self.on_req(source, req_origin, req_time, already_seen, out)
-            case Token(lud, elec):
-                self.on_token(lud, elec, out)
+        if isinstance(message, Req):
+            self.on_req(source, message.req_origin, message.req_time, message.already_seen, out)
+        else:
+            self.on_token(message.lud, message.elec, out)
 
     def on_req(
         self, sender: Node, req_origin: Node, req_time: int, already_seen: frozenset[Node], out: Out[Message]

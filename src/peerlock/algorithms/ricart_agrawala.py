@@ -62,15 +62,15 @@ class RicartAgrawala(State):
         return self.highest_sequence_number + 1
 
     def ask(self, out: Out[Any]) -> None:
+        request = Request(self.our_sequence_number)
         for j in self.others:
-            out.send(j, Request(self.our_sequence_number))
+            out.send(j, request)
 
     def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
-        match message:
-            case Request(n):
-                self.on_request(source, n, out)
-            case Reply():
-                self.on_reply(source, out)
+        if isinstance(message, Request):
+            self.on_request(source, message.n, out)
+        else:
+            self.on_reply(source, out)
 
     def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
         """Reply at once if the requesting node has priority, otherwise defer the reply."""

@@ -104,11 +104,15 @@ class RicartAgrawalaDynamic(RicartAgrawala):
     def on_answer(self, j: Node, nodes: frozenset[Node], gone: frozenset[Node], out: Out[Any]) -> None:
         self.unanswered -= {j}
         self.hear_of(nodes, gone, out)
+        self.acknowledge(out)
 
     def hear_of(self, nodes: frozenset[Node], gone: frozenset[Node], out: Out[Any]) -> None:
         """Ask, or tell, whom we did not know."""
         self.gone |= gone
         new = nodes - {self.me, *self.others} - self.gone
+        if self.membership == "member":
+            # A late answer of somebody who has left since. Whom it names hears of us from the others.
+            new = frozenset()
         self.others = tuple(sorted({*self.others, *new} - self.gone))
         self.unanswered = (self.unanswered | new) - self.gone
         for j in sorted(new):
@@ -126,8 +130,9 @@ class RicartAgrawalaDynamic(RicartAgrawala):
             self.membership, self.others = "gone", ()
 
     def acknowledge(self, out: Out[Any]) -> None:
-        """ACK those who leave and owe us no reply."""
-        for j in sorted(self.leavers - self.awaited):
+        """ACK those who leave and owe us no reply, nor an answer to INSERT: it may name nodes that only they know."""
+        owing = self.awaited | self.unanswered if self.membership == "joining" else self.awaited
+        for j in sorted(self.leavers - owing):
             self.leavers -= {j}
             self.others = tuple(k for k in self.others if k != j)
             self.gone |= {j}

@@ -53,8 +53,9 @@ class RicartAgrawalaImplicit(RicartAgrawala):
             out.timer("reply", self.timeout)
 
     def send_requests(self, out: Out[Any]) -> None:
+        request = Request(self.our_sequence_number)
         for j in self.others:
-            out.send(j, Request(self.our_sequence_number))
+            out.send(j, request)
 
     def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
         """Send DEFERRED, or nothing."""

@@ -36,19 +36,23 @@ class RicartAgrawalaRW(RicartAgrawala):
         super().request(mode, out)
 
     def ask(self, out: Out[Any]) -> None:
+        request = Request(self.our_sequence_number, self.mode)
         for j in self.others:
-            out.send(j, Request(self.our_sequence_number, self.mode))
+            out.send(j, request)
 
     def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
-        match message:
-            case Request(n, "read") if self.mode == "read":
-                # Readers REPLY at once to readers.
-                self.highest_sequence_number = max(self.highest_sequence_number, n)
-                out.send(source, Reply())
-            case Request(n):
-                self.on_request(source, n, out)
-            case Reply():
-                self.on_reply(source, out)
+        if isinstance(message, Request):
+            self.on_rw_request(source, message.n, message.mode, out)
+        else:
+            self.on_reply(source, out)
+
+    def on_rw_request(self, j: Node, n: int, mode: Mode, out: Out[Any]) -> None:
+        """Readers REPLY at once to readers; writers behave as usual."""
+        if mode == "read" and self.mode == "read":
+            self.highest_sequence_number = max(self.highest_sequence_number, n)
+            out.send(j, Reply())
+        else:
+            self.on_request(j, n, out)
 
     def release(self, out: Out[Any]) -> None:
         self.mode = "write"

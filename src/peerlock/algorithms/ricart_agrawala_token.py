@@ -57,11 +57,10 @@ class RicartAgrawalaToken(State):
         out.broadcast(self.others, Request(self.our_sequence_number))
 
     def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
-        match message:
-            case Request(n):
-                self.on_request(source, n, out)
-            case Token(token_data):
-                self.on_token(token_data, out)
+        if isinstance(message, Request):
+            self.on_request(source, message.n, out)
+        else:
+            self.on_token(message.token_data, out)
 
     def on_token(self, token_data: Row, out: Out[Message]) -> None:
         """request_resource, from WAITFOR on."""

@@ -55,15 +55,15 @@ class SuzukiKasamiA(State):
             out.enter()
             return
         self.rn = put(self.rn, self.me, self.rn[self.me] + 1)
+        request = Request(self.rn[self.me])
         for j in self.others:
-            out.send(j, Request(self.rn[self.me]))
+            out.send(j, request)
 
     def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
-        match message:
-            case Request(n):
-                self.on_request(source, n, out)
-            case Privilege(q, ln):
-                self.on_privilege(q, ln, out)
+        if isinstance(message, Request):
+            self.on_request(source, message.n, out)
+        else:
+            self.on_privilege(message.q, message.ln, out)
 
     def on_privilege(self, q: tuple[Node, ...], ln: Row, out: Out[Message]) -> None:
         """P1, the end of the wait."""
@@ -73,9 +73,10 @@ class SuzukiKasamiA(State):
 
     def release(self, out: Out[Message]) -> None:
         """P1, after the critical section."""
-        self.ln = put(self.ln, self.me, self.rn[self.me])
+        rn, ln = self.rn, put(self.ln, self.me, self.rn[self.me])
+        self.ln = ln
         for j in self.others:
-            if j not in self.q and self.rn[j] == self.ln[j] + 1:
+            if rn[j] == ln[j] + 1 and j not in self.q:
                 self.q = (*self.q, j)
         if self.q:
             self.pass_privilege(self.q[0], self.q[1:], out)

@@ -75,20 +75,20 @@ class AsPrinted(State):
             out.enter()
             return
         self.rn = put(self.rn, self.me, (self.rn[self.me] + 1) % self.l)
+        request = Request(self.rn[self.me])
         for j in self.others:
-            out.send(j, Request(self.rn[self.me]))
+            out.send(j, request)
         if self.unread:
             privilege, self.unread = self.unread[0], self.unread[1:]
             self.on_privilege(privilege, out)
 
     def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
-        match message:
-            case Request(n):
-                self.on_request(source, n, out)
-            case Privilege():
-                self.on_privilege(message, out)
-            case Reply():
-                self.on_reply(out)
+        if isinstance(message, Request):
+            self.on_request(source, message.n, out)
+        elif isinstance(message, Privilege):
+            self.on_privilege(message, out)
+        else:
+            self.on_reply(out)
 
     def on_privilege(self, privilege: Privilege, out: Out[Message]) -> None:
         """P1, the end of the wait."""

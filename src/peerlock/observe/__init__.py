@@ -1,0 +1,1 @@
+"""Reads traces only: metrics, space-time diagrams, exports."""

@@ -1,0 +1,202 @@
+"""Figures of a run, folded from its events as they happen or from a trace file.
+
+Every message charges one entry, or is overhead; the message itself says which (`Wire.charged`). Charges plus overhead are
+all messages, counted until the network is empty. A message that charges a node which has no entry open (a token sent to
+somebody who does not want it) is overhead. A request that others pass on may still be under way when its origin has long
+begun the next entry: `Wire.asked` leads it to the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from peerlock.contract import Ask, Grant, Mode, Node, Wire, kind_of
+from peerlock.trace import Recorder, size_of
+
+
+class Cost(Struct, gc=False):
+    """One entry: when it was wanted and what it cost so far."""
+
+    since: float = 0.0  # when the work arrived
+    requested: float = 0.0  # when the algorithm was asked
+    messages: int = 0
+    size: int = 0
+    made: bool = False
+
+
+class _Kind:
+    """One type of message: how many, and who pays, decided once instead of once a message."""
+
+    __slots__ = ("by", "count", "passed_on")
+
+    def __init__(self, message: type[Wire]) -> None:
+        self.count = 0
+        self.by = {Ask.charged: "source", Grant.charged: "to", Wire.charged: "nobody"}.get(message.charged, "message")
+        self.passed_on = message.asked is not Wire.asked
+
+
+class Metrics(Recorder):
+    """Folds the events of one run."""
+
+    def __init__(self) -> None:
+        self.costs: list[Cost] = []  # of every entry, in the order of requesting
+        self.overhead = Cost()
+        self.waits: list[float] = []
+        self.sync_delays: list[float] = []
+        self.violations = 0
+        self.first_violation: float | None = None
+        self.entries: dict[Node, int] = {}
+        self.inside: dict[Node, Mode] = {}
+        self.ended = 0.0
+        self._kinds: dict[type[Wire], _Kind] = {}
+        self._open: dict[Node | None, Cost] = {}  # the entry that a node has open
+        self._asked: dict[tuple[Node, int], Cost] = {}  # (origin, number) -> entry
+        self._left: float | None = None
+        # Most requests go to everybody: what the same sender sends again is only counted, and booked with the next other.
+        self._same: Wire | None = None
+        self._same_from: Node = 0
+        self._times = 0
+
+    def requested(self, t: float, node: Node, mode: Mode, since: float) -> None:
+        if self._times:
+            self._book()
+        cost = self._open[node] = Cost(since, t)
+        self.costs.append(cost)
+
+    def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None:
+        if message is self._same and node == self._same_from:
+            self._times += 1
+            return
+        if self._times:
+            self._book()
+        kind = self._kinds.get(type(message)) or self._new_kind(type(message))
+        if kind.by == "to":
+            kind.count += 1
+            cost = self._open.get(to, self.overhead)
+            cost.messages += 1
+            cost.size += size_of(message)
+        else:
+            self._same, self._same_from, self._times = message, node, 1
+
+    def broadcast(self, t: float, id: int, node: Node, to: tuple[Node, ...], message: Wire) -> None:
+        self.sent(t, id, node, node, message)
+
+    def _book(self) -> None:
+        """Charge what was sent again and again."""
+        times, message, node = self._times, self._same, self._same_from
+        if not times or message is None:
+            return
+        self._same, self._times = None, 0
+        kind = self._kinds[type(message)]
+        kind.count += times
+        payer = node if kind.by == "source" else message.charged(node, node)
+        cost = self._open.get(payer, self.overhead)
+        if kind.passed_on and payer is not None:
+            number = message.asked() or 0
+            if node == payer:
+                self._asked[payer, number] = cost
+            cost = self._asked.get((payer, number), self.overhead)
+        cost.messages += times
+        cost.size += times * size_of(message)
+
+    def _new_kind(self, message: type[Wire]) -> _Kind:
+        kind = self._kinds[message] = _Kind(message)
+        return kind
+
+    def entered(self, t: float, node: Node, mode: Mode) -> None:
+        inside = self.inside
+        if inside and (mode == "write" or "write" in inside.values()):
+            self.violations += 1
+            if self.first_violation is None:
+                self.first_violation = t
+        cost = self._open.get(node)
+        if cost is not None:
+            cost.made = True
+            self.waits.append(t - cost.since)
+            self.entries[node] = self.entries.get(node, 0) + 1
+            if self._left is not None and not inside and cost.requested <= self._left:
+                self.sync_delays.append(t - self._left)
+        inside[node] = mode
+
+    def left(self, t: float, node: Node) -> None:
+        self.inside.pop(node, None)
+        self._left = t
+
+    def idle(self, t: float, node: Node) -> None:
+        if self._times:
+            self._book()
+        self._open.pop(node, None)
+
+    def crashed(self, t: float, node: Node) -> None:
+        # Who died inside is inside no more: the others may go on.
+        self.inside.pop(node, None)
+
+    def end(self, t: float) -> None:
+        self._book()
+        self.ended = t
+
+    @property
+    def messages(self) -> int:
+        return sum(kind.count for kind in self._kinds.values())
+
+    @property
+    def made(self) -> list[Cost]:
+        """The entries that were made."""
+        return [cost for cost in self.costs if cost.made]
+
+    def by_kind(self) -> dict[str, int]:
+        kinds: dict[str, int] = {}
+        for message, kind in self._kinds.items():
+            name = kind_of(message)
+            kinds[name] = kinds.get(name, 0) + kind.count
+        return dict(sorted(kinds.items()))
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float | None]:
+    """p50, p99 and max, by nearest rank; nothing to measure gives None."""
+    if not values:
+        return {"p50": None, "p99": None, "max": None}
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return {"p50": ordered[last // 2], "p99": ordered[-(-last * 99 // 100)], "max": ordered[-1]}
+
+
+def summary(runs: Sequence[Metrics], nodes: Sequence[Node], mean_only: bool = False) -> dict[str, Any]:
+    """The figures of one run or over several."""
+    made = [cost for run in runs for cost in run.made]
+    costs, entries = [cost.messages for cost in made], len(made)
+    messages = sum(run.messages for run in runs)
+    overhead = messages - sum(costs)
+    per_node = [sum(run.entries.get(j, 0) for run in runs) for j in nodes]
+    kinds: dict[str, int] = {}
+    for run in runs:
+        for kind, number in run.by_kind().items():
+            kinds[kind] = kinds.get(kind, 0) + number
+    per_entry: dict[str, float | None] = {
+        "min": min(costs, default=None),
+        "mean": sum(costs) / entries if entries else None,
+        "max": max(costs, default=None),
+    }
+    total_bytes = sum(cost.size for cost in made)
+    if mean_only:
+        # Every message serves whoever waits further on: dividing all by all is the only fair figure.
+        overhead = 0
+        per_entry = {"min": None, "mean": messages / entries if entries else None, "max": None}
+        total_bytes = sum(cost.size for run in runs for cost in (*run.costs, run.overhead))
+    elapsed = sum(run.ended for run in runs)
+    return {
+        "entries": entries,
+        "messages": messages,
+        "messages_per_entry": per_entry,
+        "overhead": overhead,
+        "by_kind": dict(sorted(kinds.items())),
+        "bytes_per_entry": total_bytes / entries if entries else None,
+        "wait": quantiles([wait for run in runs for wait in run.waits]),
+        "sync_delay": quantiles([delay for run in runs for delay in run.sync_delays]),
+        "throughput": entries / elapsed if elapsed else None,
+        "fairness": min(per_node) / max(per_node) if per_node and max(per_node) else None,
+        "violations": sum(run.violations for run in runs),
+    }

@@ -1,0 +1,1 @@
+"""Algorithms in virtual time: the world, the network, topologies, workloads, transcripts."""

@@ -1,0 +1,205 @@
+"""A run, described completely by plain values.
+
+An `Experiment` is what stands in the first line of a trace: the same values give the same run, byte for byte. Building one
+checks everything that can be wrong with it, before anything has been done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from peerlock.algorithms import Chosen
+from peerlock.contract import Members, Mode, Node
+from peerlock.errors import TraceError, UsageError
+from peerlock.own import find
+from peerlock.sim import delays, topology, workload
+from peerlock.sim.topology import Topology
+from peerlock.sim.world import Network, World
+from peerlock.trace import Recorder
+
+FAULTS = "crash:NODE@TIME, pause:NODE@FROM..UNTIL, join:NODE@TIME, leave:NODE@TIME"
+
+
+class Experiment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    algorithm: str
+    as_printed: bool = False
+    options: dict[str, Any] = {}
+    nodes: int | None = None
+    topology: str | None = None
+    entries: int = 10  # of each node
+    load: str = "closed"
+    delay: str = "uniform:0.5,1.5"
+    delay_bound: float | None = None  # what the nodes are told; None: the truth
+    fifo: bool = False
+    hold: str = "constant:0.1"
+    readers: float | None = None  # the share of entries that only read; None: half, where the algorithm can
+    seed: int = 1
+    home: Node = 1
+    inside: dict[Node, Mode] = {}
+    loss: float = 0.0
+    duplicate: float = 0.0
+    faults: tuple[str, ...] = ()
+
+    def prepare(self) -> Prepared:
+        """Everything that this describes, checked."""
+        return Prepared(self)
+
+    def with_seed(self, seed: int) -> Experiment:
+        return replace(self, seed=seed)
+
+
+class Prepared:
+    """An experiment ready to run; `with_seed` runs it again without preparing it again."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        options = {key: tuple(value) if isinstance(value, list) else value for key, value in experiment.options.items()}
+        self.chosen: Chosen = find(experiment.algorithm, as_printed=experiment.as_printed, **options)
+        needs = self.chosen.needs
+        self.topology: Topology = topology.parse(experiment.topology or topology.default_for(needs), experiment.nodes)
+        self.delay = delays.parse(experiment.delay)
+        self.hold = delays.parse(experiment.hold)
+        self.load = workload.parse(experiment.load)
+        self.readers = self._readers()
+        self._check_numbers()
+        bound = self.delay.bound if experiment.delay_bound is None else experiment.delay_bound
+        if needs.delay_bound and bound is None and options.get("timeout") is None:
+            raise UsageError(
+                f"{self.chosen.name} needs a delay bound: it is correct only if no message takes longer than a known time, "
+                f"and {experiment.delay} has no such time. Give --delay-bound, or a delay like uniform:0.5,1.5."
+            )
+        if needs.fifo and not experiment.fifo:
+            raise UsageError(f"{self.chosen.name} needs messages to arrive in the order sent: add --fifo.")
+        self.shapes = self.topology.shapes(needs, experiment.home, bound)
+        self.network = Network(self.delay, experiment.fifo, needs.broadcast, experiment.loss, experiment.duplicate)
+        self._check_inside()
+        self.faults = [self._fault(text) for text in experiment.faults]
+        # Starting the nodes is the last thing that can say no, to an option for instance.
+        self.chosen.start(1, self.shapes[1], experiment.inside)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The first line of a trace."""
+        experiment = {key: value for key, value in asdict(self.experiment).items() if value is not None}
+        return {
+            **experiment,
+            "form": self.chosen.form,
+            "nodes": self.topology.n,
+            "edges": self.topology.edges,
+            "diameter": self.topology.diameter,
+            **({"labels": self.topology.labels} if self.topology.labels else {}),
+        }
+
+    def run(self, seed: int | None = None, recorders: Sequence[Recorder] = (), most_events: int = 100_000_000) -> World:
+        """Run it to its end and give the world as it is then."""
+        world = self.world(seed, recorders)
+        world.run(most_events)
+        return world
+
+    def world(self, seed: int | None = None, recorders: Sequence[Recorder] = ()) -> World:
+        experiment = self.experiment
+        seed = experiment.seed if seed is None else seed
+        for recorder in recorders:
+            recorder.run({**self.about, "seed": seed})
+        world = World(self.chosen, self.shapes, self.network, seed, experiment.inside, recorders)
+        for node in self.topology.nodes:
+            self._give_work(world, node, seed)
+        for act in self.faults:
+            act(world, seed)
+        return world
+
+    def _give_work(self, world: World, node: Node, seed: int) -> None:
+        work = self.load.of(node, self.topology.n, self.experiment.entries, seed, self.hold, self.readers)
+        world.give_work(node, work, self.load.closed)
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def _readers(self) -> float:
+        can_read = "read" in self.chosen.needs.modes
+        readers = self.experiment.readers
+        if readers is None:
+            return 0.5 if can_read else 0.0
+        if not 0 <= readers <= 1:
+            raise UsageError(f"The share of readers is between 0 and 1; got {readers:g}.")
+        if readers and not can_read:
+            raise UsageError(f"{self.chosen.name} knows no readers; ricart-agrawala-rw does.")
+        return readers
+
+    def _check_numbers(self) -> None:
+        experiment, n = self.experiment, self.topology.n
+        if experiment.entries < 1:
+            raise UsageError(f"Each node must make at least 1 entry; got {experiment.entries}.")
+        for name in ("loss", "duplicate"):
+            if not 0 <= getattr(experiment, name) < 1:
+                raise UsageError(f"{name} is a share of all messages, at least 0 and below 1; got {getattr(experiment, name):g}.")
+        if experiment.delay_bound is not None and experiment.delay_bound <= 0:
+            raise UsageError(f"A delay bound is above 0; got {experiment.delay_bound:g}.")
+        if experiment.load.startswith("nodes:"):
+            for node in map(int, map(float, experiment.load[6:].split(","))):
+                self._check_node(node, "the load")
+        if experiment.load.startswith("hot:") and float(experiment.load[4:].split(",")[0]) > n:
+            raise UsageError(f"{experiment.load}: there are only {n} nodes.")
+        self._check_node(experiment.home, "home")
+
+    def _check_node(self, node: Node, where: str) -> None:
+        if node not in self.topology.nodes:
+            raise UsageError(f"There is no node {node} ({where}): the nodes are 1 to {self.topology.n}.")
+
+    def _check_inside(self) -> None:
+        inside, modes = self.experiment.inside, self.chosen.needs.modes
+        for node, mode in inside.items():
+            self._check_node(node, "inside")
+            if mode not in modes:
+                raise UsageError(f"Node {node} cannot be inside to {mode}: {self.chosen.name} knows only {', '.join(modes)}.")
+        if len(inside) > 1 and "write" in inside.values():
+            raise UsageError("At the start one writer may be inside, or several readers, not both.")
+
+    def _fault(self, text: str) -> Any:
+        match = re.fullmatch(r"(crash|leave|join):(\d+)@([\d.]+)|(pause):(\d+)@([\d.]+)\.\.([\d.]+)", text)
+        if match is None:
+            raise UsageError(f"{text!r} is not a fault. Use: {FAULTS}.")
+        kind, node = match[1] or match[4], int(match[2] or match[5])
+        try:
+            start, until = float(match[3] or match[6]), float(match[7] or 0)
+        except ValueError:
+            raise UsageError(f"{text!r}: the times must be numbers.") from None
+        if kind == "join":
+            return self._join(node, start)
+        if node > self.topology.n and f"join:{node}@" not in " ".join(self.experiment.faults):
+            self._check_node(node, text)
+        if kind in ("leave",) and not hasattr(self.chosen.algorithm, "leave"):
+            raise UsageError(f"{self.chosen.name} cannot let nodes leave; ricart-agrawala-dynamic can.")
+        if kind == "pause":
+            return lambda world, seed: (world.at(start, lambda: world.pause(node)), world.at(until, lambda: world.resume(node)))
+        return lambda world, seed: world.at(start, lambda: getattr(world, kind)(node))
+
+    def _join(self, node: Node, at: float) -> Any:
+        if not hasattr(self.chosen.algorithm, "join"):
+            raise UsageError(f"{self.chosen.name} cannot let nodes join; ricart-agrawala-dynamic can.")
+        if node in self.topology.nodes:
+            raise UsageError(f"Node {node} cannot join: the group starts with nodes 1 to {self.topology.n}; take a new number.")
+
+        def join(world: World, seed: int) -> None:
+            def now() -> None:
+                present = [j for j, place in world.places.items() if place.phase not in ("crashed", "left", "joining")]
+                world.join(node, Members(tuple(present), min(present), self.delay.bound))
+                self._give_work(world, node, seed)
+
+            world.at(at, now)
+
+        return join
+
+
+def from_trace(about: Mapping[str, Any]) -> Experiment:
+    """The experiment that a trace tells of."""
+    known = {key: value for key, value in about.items() if key in Experiment.__struct_fields__}
+    try:
+        return msgspec.convert(known, Experiment, strict=False)
+    except msgspec.ValidationError as problem:
+        raise TraceError(f"The trace does not say how it was made: {problem}.") from None

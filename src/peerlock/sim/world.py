@@ -1,0 +1,443 @@
+"""Nodes in virtual time.
+
+One heap of (time, number, place, source, message), and one loop that takes the next and hands it over. A `Place` is a
+node's place in the world: it is the `Out` of its algorithm, and it leads the node through its work. Everything that
+happens to a node arrives through `place.receive`, so what is not a message (time to leave, a timer, new work) is an entry
+for `_Clock`, whose "message" is the call to make; a node that is paused or dead has another `receive`. The loop itself
+has no cases.
+
+Numbers break ties, and they make a run a function of its seed alone: two things due at the same time happen in the order
+in which they were scheduled, except that timers come after everything else due by then. A time-out of twice the delay
+bound therefore means what the papers mean by it.
+
+What a node does is told to the recorders. Only those that asked for an event are called, and if none wants to know of
+receipts the loop does not even look at who received what.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from peerlock.algorithms import Chosen
+from peerlock.contract import NOBODY, Mode, Node, Shape, Wire
+from peerlock.errors import ContractError, Unfinished, UsageError
+from peerlock.sim.delays import Delay, Draw
+from peerlock.sim.workload import Work
+from peerlock.trace import Recorder
+
+_LATE = 1 << 60  # added to the number of a timer: after all else that is due at the same time
+_MARGIN = 1 + 1e-9  # rounding must not let a timer fire before a message that takes exactly the bound
+
+
+class Network(Struct, frozen=True):
+    """How messages travel."""
+
+    delay: Delay
+    fifo: bool = False
+    broadcast: bool = False  # one message can reach everybody
+    loss: float = 0.0  # the papers' channels lose nothing and double nothing; layers below them must cope
+    duplicate: float = 0.0
+
+
+class World:
+    """A group of nodes, its network and its clock."""
+
+    def __init__(
+        self,
+        chosen: Chosen,
+        shapes: Mapping[Node, Shape],
+        network: Network,
+        seed: int = 0,
+        inside: Mapping[Node, Mode] = NOBODY,
+        recorders: Sequence[Recorder] = (),
+        first_hold: float = 1.0,
+    ) -> None:
+        self.now = 0.0
+        self.chosen, self.network = chosen, network
+        self.queue: list[tuple[float, int, Any, Node, Any]] = []
+        self.numbers = count(1)
+        self.draw: Draw = network.delay.make(Random(f"{seed}/delay"))
+        self.chance = Random(f"{seed}/chance")
+        self.tell = _Told(recorders)
+        self.cut: tuple[frozenset[Node], ...] = ()
+        self.links: dict[Node, tuple[Node, ...]] | None = None  # once rewired: who is connected to whom
+        self._last: dict[tuple[Node, Node], float] = {}  # fifo: the last arrival on each channel
+        self._copies: dict[int, int] = {}  # number in the queue -> id of the broadcast it belongs to
+        self.clock = _Clock()
+        self.places: dict[Node, Place] = _Places(chosen.name)
+        self._plain = not (network.fifo or network.loss or network.duplicate)  # messages only take time
+        for me, shape in shapes.items():
+            self.places[me] = Place(self, me, chosen.start(me, shape, inside), "idle")
+        for me, mode in inside.items():
+            self.places[me].begin_inside(mode, first_hold)
+
+    # -- what a driver does to the world ------------------------------------------------------
+
+    def give_work(self, node: Node, work: Iterator[Work], closed: bool) -> None:
+        """`node` has this to do; closed: each piece some time after the last was done, open: by the clock."""
+        place = self.places[node]
+        place.work, place.closed = work, closed
+        if place.phase == "idle" or not closed:
+            place.begin_work()
+
+    def at(self, t: float, act: Callable[[], None]) -> None:
+        """Do something at time `t`: a fault, a change of the network."""
+        heappush(self.queue, (t, next(self.numbers), self.clock, 0, act))
+
+    def crash(self, node: Node) -> None:
+        """It stops for ever; what it has sent still arrives."""
+        place = self.places[node]
+        place.phase, place.receive, place.backlog, place.halted = "crashed", _dropped, None, True
+        self.tell.crashed(self.now, node)
+
+    def pause(self, node: Node) -> None:
+        """It does nothing until it is resumed; what arrives waits."""
+        place = self.places[node]
+        if place.phase != "crashed" and place.backlog is None:
+            place.backlog, place.halted = deque(), True
+            place.receive = place.hold_back
+            self.tell.paused(self.now, node)
+
+    def resume(self, node: Node) -> None:
+        place = self.places[node]
+        if place.backlog is not None:
+            backlog, place.backlog, place.halted = place.backlog, None, False
+            place.receive = place.algorithm.receive
+            self.tell.resumed(self.now, node)
+            for act in backlog:
+                act()
+
+    def join(self, node: Node, shape: Shape) -> None:
+        """A newcomer that knows `shape`; it may ask once its algorithm is idle for the first time."""
+        if node in self.places:
+            raise UsageError(f"Node {node} cannot join: it is or was there, and numbers are never used twice.")
+        place = self.places[node] = Place(self, node, self.chosen.start(node, shape), "joining")
+        _method(place.algorithm, "join", self.chosen.name)(place)
+
+    def leave(self, node: Node) -> None:
+        """It leaves for good, when it is next idle."""
+        place = self.places[node]
+        _method(place.algorithm, "leave", self.chosen.name)
+        place.leaving = True
+        if place.phase == "idle":
+            place.depart()
+
+    def rewire(self, node: Node, neighbours: Iterable[Node]) -> None:
+        """Change a node's neighbours while it runs; a message over a line that is gone is lost."""
+        place, names = self.places[node], tuple(sorted(neighbours))
+        if self.links is None:
+            self.links = {j: other.algorithm.neighbours for j, other in self.places.items()}
+            self._send_the_long_way()
+        self.links[node] = names
+        _method(place.algorithm, "rewire", self.chosen.name)(names)
+        self.tell.rewired(self.now, node, names)
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    def run(self, most_events: int = 100_000_000) -> None:
+        """Until nothing is left to do."""
+        queue = self.queue
+        if self.tell.receipts:
+            self._run_observed(most_events)
+        else:
+            for _ in range(most_events):
+                if not queue:
+                    break
+                self.now, _, place, source, message = heappop(queue)
+                place.receive(source, message, place)
+        if queue:
+            raise Unfinished(
+                f"{self.chosen.name} was still busy after {most_events:,} events, at time {self.now:g}; "
+                f"{len(self.stuck())} nodes wait. Raise the limit, or look at a trace of the first part."
+            )
+        self.tell.end(self.now)
+
+    def _run_observed(self, most_events: int) -> None:
+        queue, copies = self.queue, self._copies
+        for _ in range(most_events):
+            if not queue:
+                break
+            self.now, number, place, source, message = heappop(queue)
+            if source:
+                id = copies.pop(number, number)
+                if place.backlog is not None:
+                    place.backlog.append(lambda id=id, p=place, s=source, m=message: self._hand_over(id, p, s, m))
+                else:
+                    self._hand_over(id, place, source, message)
+            else:
+                place.receive(source, message, place)
+
+    def _hand_over(self, id: int, place: Place, source: Node, message: Wire) -> None:
+        if place.phase == "crashed":
+            self.tell.lost(self.now, id, place.me)
+        else:
+            self.tell.received(self.now, id, place.me, source)
+            place.receive(source, message, place)
+
+    def stuck(self) -> list[Node]:
+        """Nodes left in the middle of an invocation, or with work that they never could begin."""
+        return [me for me, place in sorted(self.places.items()) if place.phase in ("waiting", "ending", "joining")]
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def sender(self, me: Node) -> Callable[[Node, Wire], None]:
+        """What `send` of node `me` does: the short way where messages only take time, else the long way."""
+        queue, draw, places, tell, next_number = self.queue, self.draw, self.places, self.tell.sent, self.numbers.__next__
+
+        def send(to: Node, message: Wire) -> None:
+            number, now = next_number(), self.now
+            tell(now, number, me, to, message)
+            heappush(queue, (now + draw(me, to), number, places[to], me, message))
+
+        def send_the_long_way(to: Node, message: Wire) -> None:
+            number = next_number()
+            tell(self.now, number, me, to, message)
+            self.transmit(me, to, message, number, number)
+
+        return send if self._plain else send_the_long_way
+
+    def _send_the_long_way(self) -> None:
+        self._plain = False
+        for me, place in self.places.items():
+            place.send = self.sender(me)
+
+    def separate(self, *sides: Iterable[Node]) -> None:
+        """From now on no message passes between a node in a side and one outside of it; no sides: all healed."""
+        self.cut = tuple(frozenset(side) for side in sides)
+        self._send_the_long_way()
+
+    def transmit(self, source: Node, to: Node, message: Wire, id: int, number: int) -> None:
+        """The long way: order, loss, duplicates, cuts, lines that are gone."""
+        network, copies = self.network, 1
+        if self.cut or self.links is not None or network.loss or network.duplicate:
+            apart = any((source in side) != (to in side) for side in self.cut)
+            gone = self.links is not None and to not in self.links[source]
+            if apart or gone or (network.loss and self.chance.random() < network.loss):
+                self.tell.lost(self.now, id, to)
+                return
+            copies += bool(network.duplicate and self.chance.random() < network.duplicate)
+        for copy in range(copies):
+            at = self.now + self.draw(source, to)
+            if network.fifo:
+                at = self._last[source, to] = max(at, self._last.get((source, to), 0.0))
+            if copy:
+                number = next(self.numbers)
+            if number != id:
+                self._copies[number] = id
+            heappush(self.queue, (at, number, self.places[to], source, message))
+
+
+class Place:
+    """A node's place in the world: the driver of its algorithm, and its `Out`."""
+
+    __slots__ = (
+        "algorithm", "arrived", "backlog", "closed", "current", "halted", "leaving", "me", "phase", "receive",
+        "releasing", "send", "timers", "work", "world",
+    )  # fmt: skip
+
+    def __init__(self, world: World, me: Node, algorithm: Any, phase: str) -> None:
+        self.world, self.me, self.algorithm, self.phase = world, me, algorithm, phase
+        self.receive: Callable[[Node, Any, Any], None] = algorithm.receive
+        self.work: Iterator[Work] = iter(())
+        self.closed = True
+        self.send = world.sender(me)
+        self.arrived: deque[tuple[float, Work]] = deque()  # open loads: since when, what
+        self.current = Work(0.0, 0.0, "write")
+        self.timers: dict[str, int] = {}
+        self.backlog: deque[Callable[[], None]] | None = None  # while paused: what waits
+        self.releasing = self.leaving = self.halted = False
+
+    # -- Out -----------------------------------------------------------------------------------
+
+    def broadcast(self, to: Iterable[Node], message: Wire) -> None:
+        world, nodes = self.world, tuple(to)
+        if not world.network.broadcast:
+            for j in nodes:
+                self.send(j, message)
+        elif nodes:
+            id = next(world.numbers)
+            world.tell.broadcast(world.now, id, self.me, nodes, message)
+            for j in nodes:
+                world.transmit(self.me, j, message, id, next(world.numbers))
+
+    def enter(self) -> None:
+        world = self.world
+        if self.phase != "waiting":
+            raise ContractError(f"{world.chosen.name}: node {self.me} entered while it was {self.phase}, not waiting.")
+        self.phase = "inside"
+        world.tell.entered(world.now, self.me, self.current.mode)
+        self._later(self.current.hold, self.go_out)
+
+    def timer(self, name: str, after: float) -> None:
+        world = self.world
+        number = self.timers[name] = next(world.numbers)
+        act = lambda: self._fire(name, number)  # noqa: E731
+        heappush(world.queue, (world.now + after * _MARGIN, number + _LATE, world.clock, 0, act))
+
+    def idle(self) -> None:
+        world, phase = self.world, self.phase
+        if phase not in ("ending", "joining"):
+            raise ContractError(f"{world.chosen.name}: node {self.me} became idle while it was {phase}.")
+        self.phase = "idle"
+        if phase == "joining":
+            world.tell.joined(world.now, self.me)
+        else:
+            world.tell.idle(world.now, self.me)
+        if self.leaving:
+            self.depart()
+        elif not self.releasing:
+            # Inside a handler: the algorithm must have returned before it is asked again.
+            self._later(0.0, self.go_on)
+
+    # -- the node's work -----------------------------------------------------------------------
+
+    def begin_work(self) -> None:
+        """The first piece of work is under way."""
+        work = next(self.work, None)
+        if work is None:
+            return
+        if self.closed:
+            self.current = work
+            self._later(work.after, self.arrive)
+        else:
+            self._later(work.after, lambda: self.arrive_open(work))
+
+    def go_on(self) -> None:
+        """Idle again: what next?"""
+        if self.phase != "idle" or (self.halted and self._halts(self.go_on)):
+            return
+        if not self.closed:
+            if self.arrived:
+                since, self.current = self.arrived.popleft()
+                self.begin(since)
+            return
+        work = next(self.work, None)
+        if work is not None:
+            self.current = work
+            if work.after:
+                self._later(work.after, self.arrive)
+            else:
+                self.begin(self.world.now)
+
+    def arrive(self) -> None:
+        if self.phase == "idle" and not self._halts(self.arrive):
+            self.begin(self.world.now)
+
+    def arrive_open(self, work: Work) -> None:
+        if not self._halts(lambda: self.arrive_open(work)):
+            self.arrived.append((self.world.now, work))
+            self.begin_work()
+            self.go_on()
+
+    def begin(self, since: float) -> None:
+        self.phase = "waiting"
+        self.world.tell.requested(self.world.now, self.me, self.current.mode, since)
+        self.algorithm.request(self.current.mode, self)
+
+    def begin_inside(self, mode: Mode, hold: float) -> None:
+        self.phase = "inside"
+        self.world.tell.entered(0.0, self.me, mode)
+        self._later(hold, self.go_out)
+
+    def go_out(self) -> None:
+        if self.halted and self._halts(self.go_out):
+            return
+        self.phase, self.releasing = "ending", True
+        self.world.tell.left(self.world.now, self.me)
+        self.algorithm.release(self)
+        self.releasing = False
+        self.go_on()
+
+    def depart(self) -> None:
+        self.phase = "left"
+        self.arrived.clear()
+        self.world.tell.leaving(self.world.now, self.me)
+        self.algorithm.leave(self)
+
+    def _later(self, after: float, act: Callable[[], None]) -> None:
+        world = self.world
+        heappush(world.queue, (world.now + after, next(world.numbers), world.clock, 0, act))
+
+    def _halts(self, act: Callable[[], None]) -> bool:
+        """Dead: nothing is done; paused: it is done when resumed."""
+        if self.backlog is not None:
+            self.backlog.append(act)
+            return True
+        return self.phase == "crashed"
+
+    def _fire(self, name: str, number: int) -> None:
+        if self.timers.get(name) == number and not self._halts(lambda: self._fire(name, number)):
+            del self.timers[name]
+            self.world.tell.timeout(self.world.now, self.me, name)
+            self.algorithm.on_timeout(name, self)
+
+    def hold_back(self, source: Node, message: Any, place: Any) -> None:
+        assert self.backlog is not None
+        self.backlog.append(lambda: self.receive(source, message, self))
+
+
+class _Clock:
+    """Receives what is not a message."""
+
+    def receive(self, source: Node, act: Callable[[], None], place: Any) -> None:
+        act()
+
+
+class _Told:
+    """Tells the recorders, each only of the events that it overrides."""
+
+    def __init__(self, recorders: Sequence[Recorder]) -> None:
+        for name in _EVENTS:
+            tellers = tuple(
+                getattr(recorder, name)
+                for recorder in recorders
+                if getattr(type(recorder), name) is not getattr(Recorder, name)
+            )
+            setattr(self, name, _fan(tellers))
+            if name == "received":
+                self.receipts = bool(tellers)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+
+_EVENTS = [name for name in vars(Recorder) if not name.startswith("_")]
+
+
+def _fan(tellers: tuple[Callable[..., None], ...]) -> Callable[..., None]:
+    if len(tellers) == 1:
+        return tellers[0]
+
+    def tell(*event: Any) -> None:
+        for teller in tellers:
+            teller(*event)
+
+    return tell
+
+
+class _Places(dict[Node, Place]):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def __missing__(self, node: Node) -> Place:
+        raise ContractError(f"{self.name} sent a message to node {node}, which does not exist.")
+
+
+def _dropped(source: Node, message: Any, place: Any) -> None:
+    """What arrives at a dead node."""
+
+
+def _method(algorithm: Any, name: str, of: str) -> Any:
+    method = getattr(algorithm, name, None)
+    if method is None:
+        what = {"join": "let nodes join", "leave": "let nodes leave", "rewire": "change neighbours while it runs"}[name]
+        raise UsageError(f"{of} cannot {what}: it has no method {name}.")
+    return method
