@@ -83,7 +83,7 @@ def strike(book: Book[V], name: Node) -> Book[V]:
 
 @cache
 def kind_of(message: type[Wire]) -> str:
-    return re.sub(r"(?<=.)(?=[A-Z][a-z])", "_", message.__name__).upper()
+    return message.called or re.sub(r"(?<=.)(?=[A-Z])", "_", message.__name__).upper()
 
 
 class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -93,6 +93,8 @@ class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
     alike: requests and their relays charge the entry of their origin, replies and hops of a token charge the node they
     are bound for, everything else is overhead.
     """
+
+    called: ClassVar[str] = ""  # the paper's name, where the class's own name does not give it
 
     def charged(self, source: Node, to: Node) -> Node | None:
         """The node whose entry pays for this message; None: nobody's, it is overhead."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -38,7 +38,7 @@ from peerlock.errors import TraceError
 
 FORMAT = 1
 
-_packed = msgspec.msgpack.Encoder(order="deterministic")
+_packed = msgspec.msgpack.Encoder()
 _json = msgspec.json.Encoder(order="deterministic")
 
 
@@ -238,7 +238,8 @@ class _Told(Wire, frozen=True, tag="told"):
 @cache
 def _told(kind: str) -> type[_Told]:
     """A type a kind, as the messages themselves have."""
-    return type(kind, (_Told,), {}, frozen=True, tag=kind)  # type: ignore[call-overload, no-any-return]
+    named = {"called": kind, "__annotations__": {"called": ClassVar[str]}}
+    return type(kind, (_Told,), named, frozen=True, tag=kind)  # type: ignore[call-overload, no-any-return]
 
 
 def retell(events: Iterable[Event], recorder: Recorder) -> None:

@@ -44,6 +44,8 @@ class Failed(Wire, frozen=True, tag=5):
 class ReplyTo(Grant, frozen=True, tag=6):
     """The repaired REPLY: it says which request it answers."""
 
+    called: ClassVar[str] = "REPLY"
+
     n: int
 
 

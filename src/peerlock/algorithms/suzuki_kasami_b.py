@@ -18,7 +18,7 @@ As printed the figure fails twice, and `SuzukiKasamiB` repairs both:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, Row, State, put, row
 from peerlock.errors import UsageError
@@ -31,18 +31,25 @@ class Request(Ask, frozen=True, tag=1):
 
 
 class Privilege(Grant, frozen=True, tag=2):
-    """PRIVILEGE(Q, LN), and with the repair the round of each LN[j]."""
+    """PRIVILEGE(Q, LN)."""
 
     q: tuple[Node, ...]
     ln: Row
-    ln_round: Row = ()
 
 
 class Reply(Grant, frozen=True, tag=3):
     """REPLY: the sender has received all L requests of the addressee's round."""
 
 
-Message: TypeAlias = Request | Privilege | Reply
+class PrivilegeWithRounds(Privilege, frozen=True, tag=4):
+    """The repaired PRIVILEGE: with the round that each LN[j] is from."""
+
+    called: ClassVar[str] = "PRIVILEGE"
+
+    ln_round: Row
+
+
+Message: TypeAlias = Request | Privilege | PrivilegeWithRounds | Reply
 
 
 class AsPrinted(State):
@@ -179,6 +186,7 @@ class SuzukiKasamiB(AsPrinted):
 
     def on_privilege(self, privilege: Privilege, out: Out[Message]) -> None:
         assert self.requesting and not self.have_privilege, f"privilege for node {self.me}, which does not wait: {self}"
+        assert isinstance(privilege, PrivilegeWithRounds)
         self.ln_round = privilege.ln_round
         super().on_privilege(privilege, out)
 
@@ -199,5 +207,5 @@ class SuzukiKasamiB(AsPrinted):
         return super().waits(j) and other_round == (self.rn[j] == 0)
 
     def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Message]) -> None:
-        out.send(to, Privilege(q, self.ln, self.ln_round))
+        out.send(to, PrivilegeWithRounds(q, self.ln, self.ln_round))
         self.q, self.ln, self.ln_round, self.have_privilege = (), (), (), False

@@ -168,7 +168,7 @@ def read_file(path: str, n: int | None = None) -> Topology:
 
     file, notes = Path(path), []
     try:
-        graph: Any = nx.read_graphml(file) if file.suffix.lower() == ".graphml" else _read_gml(file, notes)
+        graph: Any = nx.read_graphml(file) if file.suffix.lower() == ".graphml" else _read_gml(file)
     except OSError as problem:
         raise TopologyError(f"{path} cannot be read: {problem.strerror}.") from None
     except Exception as problem:  # whatever a parser says of a file that is no graph
@@ -180,14 +180,15 @@ def read_file(path: str, n: int | None = None) -> Topology:
     plain.add_edges_from((a, b) for a, b in graph.edges() if a != b)
     doubled = sum(1 for a, b in graph.edges() if a != b) - plain.number_of_edges()
     if doubled:
-        notes.append(f"it lists {doubled} edge{'s' * (doubled != 1)} more than once; each is taken once")
+        silent = "" if graph.graph.get("declared", True) else " without saying that it is a multigraph"
+        notes.append(f"it lists {doubled} edge{'s' * (doubled != 1)} more than once{silent}; each is taken once")
     loops = nx.number_of_selfloops(graph)
     if loops:
         notes.append(f"it connects {loops} node{'s' * (loops != 1)} to itself; that is ignored")
     return of_graph(plain, path, n, tuple(f"{path}: {note}." for note in notes))
 
 
-def _read_gml(file: Path, notes: list[str]) -> Any:
+def _read_gml(file: Path) -> Any:
     import networkx as nx
 
     text = file.read_text(encoding="utf-8", errors="replace")
@@ -196,5 +197,6 @@ def _read_gml(file: Path, notes: list[str]) -> Any:
     except nx.NetworkXError as problem:
         if "duplicated" not in str(problem):
             raise
-        notes.append("it does not say that it is a multigraph")
-        return nx.parse_gml(text.replace("graph [", "graph [\n  multigraph 1", 1), label="id")
+        graph = nx.parse_gml(text.replace("graph [", "graph [\n  multigraph 1", 1), label="id")
+        graph.graph["declared"] = False
+        return graph

@@ -1,0 +1,43 @@
+# Two targets do everything on a machine that has only Python 3.11 with pip and venv: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check-style check-types check-imports unit bench-sim clean
+
+demo: $(VENV)/demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/test check-style check-types check-imports unit
+
+check-style: $(VENV)/test
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+check-types: $(VENV)/test
+	$(BIN)/mypy
+	$(BIN)/basedpyright --level error
+
+check-imports: $(VENV)/test
+	$(BIN)/lint-imports
+
+unit: $(VENV)/test
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+bench-sim: $(VENV)/test
+	$(BIN)/peerlock bench sim
+
+# What is installed is a function of these two files; a stamp says that it has been done.
+$(VENV)/demo: pyproject.toml constraints.txt
+	$(PYTHON) scripts/require_python.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli]'
+	touch $@
+
+$(VENV)/test: $(VENV)/demo
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench]' $$($(BIN)/python scripts/test_tools.py)
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,5 @@
+"""`python -m peerlock`."""
+
+from peerlock.cli import main
+
+main()

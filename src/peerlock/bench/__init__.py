@@ -1,0 +1,1 @@
+"""Side by side with what users would pick instead."""

@@ -1,0 +1,123 @@
+"""The commands put together, and what they all have in common."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from peerlock.contract import Mode, Node
+from peerlock.errors import PeerlockError, Unfinished, UsageError
+from peerlock.trace import Recorder
+
+app = typer.Typer(
+    name="peerlock",
+    help="A distributed lock with no lock server, and the papers that it comes from: run, watch, compare and check them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+T = TypeVar("T")
+
+
+def run() -> int:
+    """Run the command that was asked for and give its exit code."""
+    from peerlock.cli import algorithms, bench, compare, diagram, play, sim
+
+    _ = (algorithms, bench, compare, diagram, play, sim)
+    try:
+        app()
+    except Unfinished as problem:
+        print(f"peerlock: {problem}", file=sys.stderr)
+        return 3
+    except PeerlockError as problem:
+        print(f"peerlock: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("peerlock: interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has had enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return 0
+
+
+def print_json(value: Any) -> None:
+    """One JSON value, and nothing else, on stdout."""
+    print(json.dumps(value, indent=2))
+
+
+def console() -> Console:
+    """Tables; as wide as the terminal, or as they need to be when nobody looks."""
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def progress(items: Iterable[T], words: str, total: int) -> Iterator[T]:
+    """The items, with a bar on stderr."""
+    with bar(words, total) as advance:
+        for item in items:
+            yield item
+            advance(1)
+
+
+@contextmanager
+def bar(words: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, if that is a terminal; call it with what was done."""
+    err = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
+        task = shown.add_task(words, total=total)
+        yield lambda done: shown.advance(task, done)
+
+
+class Ticker(Recorder):
+    """Tells a progress bar of every entry."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self.advance = advance
+
+    def entered(self, t: float, node: Node, mode: Mode) -> None:
+        self.advance(1)
+
+
+def numbers(text: str, what: str) -> list[int]:
+    """`5`, `1..100` or `2,3,5`."""
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split(".."))
+            if first > last:
+                raise ValueError
+            return list(range(first, last + 1))
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{text!r} is not a {what}: write 7, 1..100 or 1,2,5.") from None
+
+
+def options(texts: Iterable[str]) -> dict[str, Any]:
+    """`--set NAME=VALUE`, any number of times."""
+    from peerlock.sim.transcript import value_of
+
+    result = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"{text!r}: write --set NAME=VALUE.")
+        result[name.replace("-", "_")] = value_of(value)
+    return result
+
+
+def short(value: float | None, digits: int = 2) -> str:
+    """A figure for a table."""
+    if value is None:
+        return "-"
+    return f"{value:g}" if value == int(value) and abs(value) < 1e15 else f"{value:.{digits}f}"

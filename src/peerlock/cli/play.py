@@ -1,0 +1,37 @@
+"""`peerlock play`: a transcript, step by step."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from peerlock.cli.app import app
+from peerlock.cli.sim import save
+from peerlock.errors import ScriptError
+from peerlock.sim.transcript import play as play_text
+
+
+@app.command()
+def play(
+    transcript: Annotated[Path, typer.Argument(metavar="TRANSCRIPT", help="A text file of steps; see the reference.")],
+    write: Annotated[bool, typer.Option("--write", help="Write what happened into the file.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if something else happened than the file says.")] = False,
+) -> None:
+    """Carry out the steps of a transcript and print what came of each."""
+    try:
+        text = transcript.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise ScriptError(f"{transcript} cannot be read: {problem.strerror}.") from None
+    happened = play_text(text)
+    if write:
+        save(transcript, happened)
+    elif not check:
+        print(happened, end="")
+    elif happened != text:
+        lines = difflib.unified_diff(text.splitlines(), happened.splitlines(), "written", "happened", lineterm="")
+        print("\n".join(lines))
+        sys.exit(1)

@@ -1,0 +1,180 @@
+"""`peerlock sim`: run one algorithm in virtual time."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from peerlock.cli.app import Ticker, app, bar, console, numbers, options, print_json, short
+from peerlock.contract import Mode
+from peerlock.errors import UsageError
+from peerlock.observe import diagram as diagrams
+from peerlock.observe.metrics import Metrics, summary
+from peerlock.sim import delays, topology, workload
+from peerlock.sim.experiment import FAULTS, Experiment, Prepared
+from peerlock.trace import Keeper, Recorder, Writer
+
+NAME = typer.Argument(metavar="NAME", help="An algorithm of the catalogue, or your own class: ./mine.py:MyLock.")
+
+
+@app.command()
+def sim(
+    name: Annotated[str, NAME],
+    nodes: Annotated[int | None, typer.Option("-n", "--nodes", help="How many nodes; 5, or what the topology has.")] = None,
+    topology: Annotated[str | None, typer.Option(help=f"One of: {topology.SYNTAX}.")] = None,
+    entries: Annotated[int, typer.Option(help="How often each node enters.")] = 10,
+    load: Annotated[str, typer.Option(help=f"One of: {workload.SYNTAX}.")] = "closed",
+    delay: Annotated[str, typer.Option(help=f"One of: {delays.SYNTAX}.")] = "uniform:0.5,1.5",
+    delay_bound: Annotated[
+        float | None, typer.Option(help="What the nodes take for the longest delay, true or not.")
+    ] = None,
+    fifo: Annotated[bool, typer.Option("--fifo", help="Messages between two nodes arrive in the order sent.")] = False,
+    seed: Annotated[str, typer.Option(help="One seed, or several: 1..100. The figures are over all.")] = "1",
+    l: Annotated[int | None, typer.Option("--l", help="L of suzuki-kasami-b.")] = None,
+    as_printed: Annotated[bool, typer.Option("--as-printed", help="The paper's text, with its errors.")] = False,
+    hold: Annotated[str, typer.Option(help="How long a node stays inside; the same words as --delay.")] = "constant:0.1",
+    readers: Annotated[float | None, typer.Option(help="The share of entries that only read.")] = None,
+    inside: Annotated[
+        list[str] | None, typer.Option(help="Who is inside at the start: 2, or 2:read. May be repeated.")
+    ] = None,
+    home: Annotated[int, typer.Option(help="Where the token starts when nobody is inside.")] = 1,
+    fault: Annotated[list[str] | None, typer.Option(help=f"One of: {FAULTS}. May be repeated.")] = None,
+    loss: Annotated[float, typer.Option(help="The share of messages lost; the papers assume 0.")] = 0.0,
+    duplicate: Annotated[float, typer.Option(help="The share of messages that arrive twice; the papers assume 0.")] = 0.0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the algorithm: own_counts=true.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write every event to this file, one JSON object a line.")] = None,
+    diagram: Annotated[Path | None, typer.Option(help="Draw the run as a space-time diagram, FILE.svg.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Run an algorithm in virtual time and print what it cost, beside what the paper claims."""
+    seeds = numbers(seed, "seed")
+    if (trace or diagram) and len(seeds) > 1:
+        raise UsageError("A trace or a diagram is of one run: give one seed.")
+    settings = options(set_ or [])
+    if l is not None:
+        settings["l"] = l
+    experiment = Experiment(
+        algorithm=name, as_printed=as_printed, options=settings, nodes=nodes, topology=topology, entries=entries, load=load,
+        delay=delay, delay_bound=delay_bound, fifo=fifo, hold=hold, readers=readers, seed=seeds[0], home=home,
+        inside=dict(_inside(text) for text in inside or []), loss=loss, duplicate=duplicate, faults=tuple(fault or ()),
+    )  # fmt: skip
+    prepared = experiment.prepare()
+    for note in prepared.topology.notes:
+        print(f"peerlock: note: {note}", file=sys.stderr)
+    runs, stuck = run_all(prepared, seeds, trace, diagram)
+    figures = report(prepared, seeds, runs, stuck)
+    if json:
+        print_json(figures)
+    else:
+        _show(figures)
+
+
+def _inside(text: str) -> tuple[int, Mode]:
+    node, _, mode = text.partition(":")
+    if not node.isdigit() or mode not in ("", "read", "write"):
+        raise UsageError(f"{text!r} is not a node that is inside: write 2, 2:read or 2:write.")
+    return int(node), "read" if mode == "read" else "write"
+
+
+def run_all(
+    prepared: Prepared, seeds: list[int], trace: Path | None = None, diagram: Path | None = None
+) -> tuple[list[Metrics], dict[int, list[int]]]:
+    """Run every seed; the metrics of each, and who was left waiting in which."""
+    runs, stuck = [], {}
+    total = len(seeds) * prepared.topology.n * prepared.experiment.entries
+    with bar(prepared.chosen.name, total) as advance:
+        for seed in seeds:
+            metrics, left = _run_one(prepared, seed, trace, diagram, Ticker(advance))
+            runs.append(metrics)
+            if left:
+                stuck[seed] = left
+    return runs, stuck
+
+
+def _run_one(
+    prepared: Prepared, seed: int, trace: Path | None, diagram: Path | None, ticker: Ticker
+) -> tuple[Metrics, list[int]]:
+    metrics, keeper = Metrics(), Keeper()
+    recorders: list[Recorder] = [metrics, *([ticker] if sys.stderr.isatty() else [])]
+    with ExitStack() as files:
+        if trace:
+            recorders.append(Writer(files.enter_context(_open(trace))))
+        if diagram:
+            recorders.append(keeper)
+        world = prepared.run(seed, recorders)
+    if diagram:
+        save(diagram, diagrams.svg(keeper.events))
+    return metrics, world.stuck()
+
+
+def _open(path: Path) -> Any:
+    try:
+        return path.open("wb")
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be written: {problem.strerror}.") from None
+
+
+def save(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be written: {problem.strerror}.") from None
+
+
+def report(prepared: Prepared, seeds: list[int], runs: list[Metrics], stuck: dict[int, list[int]]) -> dict[str, Any]:
+    """What `--json` prints."""
+    chosen, network = prepared.chosen, prepared.topology
+    bounds = chosen.claimed.bounds(network.size(chosen.options.get("l", 2))) if chosen.claimed else None
+    return {
+        "algorithm": chosen.name,
+        "form": chosen.form,
+        "nodes": network.n,
+        "edges": network.edges,
+        "diameter": network.diameter,
+        "seed": seeds[0] if len(seeds) == 1 else f"{seeds[0]}..{seeds[-1]}",
+        **summary(runs, list(network.nodes), chosen.mean_only),
+        "claimed": {"min": bounds[0] if bounds else None, "max": bounds[1] if bounds else None},
+        "stuck": sorted({node for nodes in stuck.values() for node in nodes}),
+        "stuck_seeds": sorted(stuck),
+        "violating_seeds": [seed for seed, run in zip(seeds, runs, strict=True) if run.violations],
+    }
+
+
+def _show(figures: dict[str, Any]) -> None:
+    per, claimed = figures["messages_per_entry"], figures["claimed"]
+    form = "" if figures["form"] == "standard" else f", {figures['form'].replace('_', ' ')}"
+    table = Table(show_header=False, title=f"{figures['algorithm']}{form}: {figures['nodes']} nodes, seed {figures['seed']}")
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in figures["by_kind"].items())
+    range_ = f"{short(claimed['min'])} to {short(claimed['max'])}" if claimed["max"] is not None else "nothing"
+    rows = {
+        "network": f"{figures['edges']:,} edges, diameter {figures['diameter']}",
+        "entries": f"{figures['entries']:,}",
+        "messages": f"{figures['messages']:,} ({kinds})" if kinds else "0",
+        "messages an entry": f"{short(per['mean'])} on average, {short(per['min'])} to {short(per['max'])}",
+        "  the paper claims": range_,
+        "  overhead": f"{figures['overhead']:,} messages that no entry can be charged with",
+        "bytes an entry": short(figures["bytes_per_entry"], 1),
+        "wait": _quantiles(figures["wait"]),
+        "exit to next entry": _quantiles(figures["sync_delay"]),
+        "entries a unit of time": short(figures["throughput"], 3),
+        "fairness": f"{short(figures['fairness'])} (fewest over most entries of a node)",
+        "violations": f"{figures['violations']}" + _which(figures["violating_seeds"], figures["violations"]),
+        "left waiting": f"nodes {figures['stuck']}" + _which(figures["stuck_seeds"], 1) if figures["stuck"] else "nobody",
+    }
+    for what, words in rows.items():
+        style = "bold red" if (what == "violations" and figures["violations"]) or (what == "left waiting" and figures["stuck"]) else ""
+        table.add_row(what, words, style=style)
+    console().print(table)
+
+
+def _quantiles(values: dict[str, float | None]) -> str:
+    return f"{short(values['p50'])} median, {short(values['p99'])} p99, {short(values['max'])} at most"
+
+
+def _which(seeds: list[int], show: int) -> str:
+    return f" (seed {', '.join(map(str, seeds[:5]))}{' ...' if len(seeds) > 5 else ''})" if seeds and show else ""

@@ -1,0 +1,260 @@
+"""Runs in which a person chooses every step, written down with what came of it.
+
+A transcript is a text file. A line that begins with `#` is prose; a line that begins with four blanks is what happened; any
+other line is a command:
+
+    algorithm NAME [as_printed] [OPTION=VALUE ...]
+    nodes N   |   topology ring 4   |   topology file.gml
+    home 2                  the token starts there; before the first step
+    inside 2 [read]         inside at the start; before the first step
+    request 1 [read]        node 1 wants to enter
+    release 1               node 1 leaves
+    deliver 1->2 [KIND]     the oldest message from 1 to 2, or the oldest of that kind
+    deliver all             everything in flight, oldest first, until nothing is
+    timeout 1 NAME          the timer that node 1 has set
+    crash 3                 node 3 stops for ever
+    join 4, leave 2         where the algorithm can
+    rewire 1 2,3            node 1 now has the neighbours 2 and 3
+    show 1, flight          the variables of node 1; the messages under way
+
+`play` carries the commands out and returns the text with what really happened: a transcript is right if that is the text
+itself, and a wrong or new one is mended by writing it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+
+from peerlock.contract import Effects, Members, Mode, Node, Wire
+from peerlock.errors import PeerlockError, ScriptError
+from peerlock.own import find
+from peerlock.sim import topology
+from peerlock.sim.topology import Topology
+
+_INDENT = "    "
+
+
+def play(text: str) -> str:
+    """The transcript with what really happened below each command."""
+    stage, result = Stage(), []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(_INDENT):
+            continue
+        result.append(line)
+        if line.strip() and not line.startswith("#"):
+            try:
+                result += [_INDENT + happened for happened in stage.do(line)]
+            except ScriptError as problem:
+                raise ScriptError(f"line {number}, {line!r}: {problem}") from None
+            except PeerlockError as problem:
+                result.append(f"{_INDENT}{type(problem).__name__}: {problem}")
+    return "\n".join(result) + "\n"
+
+
+class Stage:
+    """Nodes whose messages lie on the table until somebody delivers them."""
+
+    def __init__(self) -> None:
+        self.chosen: Any = None
+        self.topology: Topology | None = None
+        self.home: Node = 1
+        self.held: dict[Node, Mode] = {}
+        self.nodes: dict[Node, Any] = {}
+        self.where: dict[Node, str] = {}  # idle, waiting, inside, ending, crashed, left
+        self.modes: dict[Node, Mode] = {}
+        self.flight: list[tuple[Node, Node, Wire]] = []
+        self.timers: set[tuple[Node, str]] = set()
+        self.happened: list[str] = []
+
+    def do(self, line: str) -> list[str]:
+        """Carry out one command and tell what happened."""
+        command, *words = line.split()
+        self.happened = []
+        act = getattr(self, f"_{command}", None)
+        if act is None:
+            raise ScriptError(f"there is no command {command!r}.")
+        try:
+            act(*words)
+        except TypeError as problem:
+            if act.__name__ in str(problem):
+                raise ScriptError(f"wrong number of words for {command!r}.") from None
+            raise
+        return self.happened
+
+    # -- setting the stage ---------------------------------------------------------------------
+
+    def _algorithm(self, name: str, *words: str) -> None:
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        self.chosen = find(name, as_printed="as_printed" in words, **{k: value_of(v) for k, v in options.items()})
+
+    def _nodes(self, n: str) -> None:
+        if self.chosen is None:
+            raise ScriptError("say which algorithm first.")
+        self._topology(topology.default_for(self.chosen.needs), n)
+
+    def _topology(self, text: str, n: str | None = None) -> None:
+        self.topology = topology.parse(text, int(n) if n else None)
+
+    def _home(self, node: str) -> None:
+        self.home = int(node)
+
+    def _inside(self, node: str, mode: Mode = "write") -> None:
+        self.held[int(node)] = mode
+
+    def _begin(self) -> None:
+        if self.nodes:
+            return
+        if self.chosen is None or self.topology is None:
+            raise ScriptError("say which algorithm and how many nodes first.")
+        shapes = self.topology.shapes(self.chosen.needs, self.home, delay_bound=1.0)
+        self.nodes = {j: self.chosen.start(j, shape, self.held) for j, shape in shapes.items()}
+        self.where = {j: "inside" if j in self.held else "idle" for j in self.nodes}
+        self.modes = dict(self.held)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def _request(self, node: str, mode: Mode = "write") -> None:
+        j = self._at(node, "idle", "request")
+        self.where[j], self.modes[j] = "waiting", mode
+        self._step(j, lambda algorithm, out: algorithm.request(mode, out))
+
+    def _release(self, node: str) -> None:
+        j = self._at(node, "inside", "release")
+        self.where[j] = "ending"
+        self.happened.append(f"{j} leaves")
+        self._step(j, lambda algorithm, out: algorithm.release(out))
+
+    def _deliver(self, channel: str, kind: str | None = None) -> None:
+        self._begin()
+        if channel == "all":
+            for _ in range(10_000):
+                if not self.flight:
+                    return
+                self._hand_over(0)
+            raise ScriptError("10,000 messages later there still were some under way.")
+        match = re.fullmatch(r"(\d+)->(\d+)", channel)
+        if match is None:
+            raise ScriptError("a channel is written 1->2.")
+        source, to = int(match[1]), int(match[2])
+        for at, (a, b, message) in enumerate(self.flight):
+            if (a, b) == (source, to) and kind in (None, message.kind):
+                self._hand_over(at)
+                return
+        raise ScriptError(f"no {kind or 'message'} is under way from {source} to {to}.")
+
+    def _hand_over(self, at: int) -> None:
+        source, to, message = self.flight.pop(at)
+        if self.where[to] == "crashed":
+            self.happened.append(f"{source}->{to} {told(message)} is lost: {to} is dead")
+            return
+        self.happened.append(f"{source}->{to} {told(message)}")
+        self._step(to, lambda algorithm, out: algorithm.receive(source, message, out))
+
+    def _timeout(self, node: str, name: str) -> None:
+        self._begin()
+        j = self._node(node)
+        if (j, name) not in self.timers:
+            raise ScriptError(f"node {j} has set no timer {name!r}.")
+        self.timers.discard((j, name))
+        self._step(j, lambda algorithm, out: algorithm.on_timeout(name, out))
+
+    def _crash(self, node: str) -> None:
+        self._begin()
+        j = self._node(node)
+        self.where[j] = "crashed"
+        self.timers = {timer for timer in self.timers if timer[0] != j}
+        self.happened.append(f"{j} is dead")
+
+    def _join(self, node: str) -> None:
+        self._begin()
+        j, present = int(node), [k for k, where in self.where.items() if where not in ("crashed", "left")]
+        if j in self.nodes:
+            raise ScriptError(f"node {j} is there already.")
+        self.nodes[j], self.where[j] = self.chosen.start(j, Members(tuple(present), present[0], 1.0)), "joining"
+        self._step(j, lambda algorithm, out: algorithm.join(out))
+
+    def _leave(self, node: str) -> None:
+        j = self._at(node, "idle", "leave")
+        self.where[j] = "left"
+        self._step(j, lambda algorithm, out: algorithm.leave(out))
+
+    def _rewire(self, node: str, neighbours: str) -> None:
+        self._begin()
+        self.nodes[self._node(node)].rewire(tuple(int(k) for k in neighbours.split(",")))
+
+    def _show(self, node: str) -> None:
+        self._begin()
+        algorithm = self.nodes[self._node(node)]
+        for name in algorithm.__struct_fields__:
+            value = getattr(algorithm, name)
+            self.happened.append(f"{name} = {sorted(value) if isinstance(value, frozenset) else value}")
+
+    def _flight(self) -> None:
+        self._begin()
+        self.happened += [f"{source}->{to} {told(message)}" for source, to, message in self.flight] or ["nothing"]
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _node(self, word: str) -> Node:
+        if not word.isdigit() or int(word) not in self.nodes:
+            raise ScriptError(f"there is no node {word}.")
+        return int(word)
+
+    def _at(self, word: str, where: str, verb: str) -> Node:
+        self._begin()
+        j = self._node(word)
+        if self.where[j] != where:
+            raise ScriptError(f"node {j} cannot {verb}: it is {self.where[j]}, not {where}.")
+        return j
+
+    def _step(self, j: Node, act: Callable[[Any, Effects], None]) -> None:
+        out = Effects()
+        act(self.nodes[j], out)
+        for to, message in out.sent:
+            self.flight.append((j, to, message))
+            self.happened.append(f"{j} sends {told(message)} to {to}")
+        for name, _ in out.timers:
+            self.timers.add((j, name))
+            self.happened.append(f"{j} sets the timer {name}")
+        if out.entered:
+            self.where[j] = "inside"
+            self.happened.append(f"{j} enters")
+            self._look()
+        if out.ended:
+            self.happened.append(f"{j} is idle" if self.where[j] != "joining" else f"{j} is a member")
+            self.where[j] = "idle"
+
+    def _look(self) -> None:
+        inside = [j for j, where in self.where.items() if where == "inside"]
+        if len(inside) > 1 and any(self.modes.get(j) == "write" for j in inside):
+            self.happened.append(f"VIOLATION: {' and '.join(map(str, inside))} are inside")
+
+
+def told(message: Wire) -> str:
+    """A message as a person writes it: REQUEST(n=0)."""
+    fields = []
+    for name in message.__struct_fields__:
+        value = getattr(message, name, UNSET)
+        fields.append(f"{name}={sorted(value) if isinstance(value, frozenset) else value}")
+    return f"{message.kind}({', '.join(fields)})" if fields else message.kind
+
+
+def value_of(text: str) -> Any:
+    """An option's value from its text: true, 3, 0.5 or 1,1,10."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if "," in text:
+        return tuple(value_of(part) for part in text.split(","))
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+
