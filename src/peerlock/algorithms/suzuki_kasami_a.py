@@ -85,7 +85,8 @@ class SuzukiKasamiA(State):
 
     def on_request(self, j: Node, n: int, out: Out[Message]) -> None:
         """P2."""
-        self.rn = put(self.rn, j, max(self.rn[j], n))
+        if n > self.rn[j]:  # RN[j] := max(RN[j], n)
+            self.rn = put(self.rn, j, n)
         if self.have_privilege and not self.requesting and self.rn[j] == self.ln[j] + 1:
             self.pass_privilege(j, self.q, out)
 

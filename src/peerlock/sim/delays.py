@@ -22,7 +22,7 @@ Draw: TypeAlias = Callable[[Node, Node], float]
 
 SYNTAX = (
     "constant:D, uniform:LEAST,MOST, exponential:MEAN, adversary:MOST (each message takes nearly nothing or MOST), "
-    "matrix:FILE.json (FILE[source][to] is the delay)"
+    "matrix:FILE.json (a delay for every source and addressee)"
 )
 
 
