@@ -6,4 +6,6 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite", action="store_true", help="write what happened into the transcripts of tests/scenarios")
+    parser.addoption(
+        "--rewrite", action="store_true", help="write what happened into the transcripts of tests/scenarios"
+    )

@@ -38,7 +38,9 @@ def run_seeds(algorithm: str, seeds: Iterable[int], **settings: Any) -> Iterator
 def replay_command(ran: Ran, seed: int) -> str:
     """What to type to see a failure again."""
     experiment = ran.prepared.experiment
-    words = [f"peerlock sim {experiment.algorithm} -n {ran.prepared.topology.n} --seed {seed} --entries {experiment.entries}"]
+    words = [
+        f"peerlock sim {experiment.algorithm} -n {ran.prepared.topology.n} --seed {seed} --entries {experiment.entries}"
+    ]
     words += [f"--delay {experiment.delay} --load {experiment.load} --hold {experiment.hold}"]
     words += [f"--topology {experiment.topology}"] if experiment.topology else []
     words += ["--fifo"] if experiment.fifo else []

@@ -2,8 +2,26 @@
 
 from peerlock.algorithms import CATALOGUE, Chosen, choose
 from peerlock.contract import (
-    NOBODY, Algorithm, Ask, Book, Grant, Members, Mode, Needs, Neighbours, Node, Out, Ring, Row, State, Wire, look, note,
-    put, row, strike,
+    NOBODY,
+    Algorithm,
+    Ask,
+    Book,
+    Grant,
+    Members,
+    Mode,
+    Needs,
+    Neighbours,
+    Node,
+    Out,
+    Ring,
+    Row,
+    State,
+    Wire,
+    look,
+    note,
+    put,
+    row,
+    strike,
 )  # fmt: skip
 from peerlock.errors import PeerlockError
 

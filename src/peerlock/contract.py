@@ -57,7 +57,7 @@ def row(nodes: Iterable[Node], value: int) -> Row:
 
 def put(values: Row, index: Node, value: int) -> Row:
     """`values` with `value` at `index`: the papers' `values[index] := value`."""
-    return values[:index] + (value,) + values[index + 1 :]  # noqa: RUF005: this is the faster way
+    return values[:index] + (value,) + values[index + 1 :]  # noqa: RUF005 - this is the faster way
 
 
 V = TypeVar("V")
@@ -215,7 +215,9 @@ class Algorithm(Protocol[M]):
     needs: ClassVar[Needs]
 
     @classmethod
-    def start(cls, me: Node, shape: Any, inside: Mapping[Node, Mode] = NOBODY, **options: Any) -> Self: ...
+    def start(cls, *args: Any, **options: Any) -> Self:
+        """start(me, shape, inside=NOBODY, *, OPTION=VALUE ...): the shape is the one that `needs` says."""
+        ...
 
     def request(self, mode: Mode, out: Out[M]) -> None: ...
 

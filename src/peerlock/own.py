@@ -60,8 +60,8 @@ def load(path: str, class_name: str) -> Any:
 
 def wrap(algorithm: Any, name: str | None = None, **options: Any) -> Chosen:
     """A class as an algorithm, or a sentence about what it lacks."""
-    name = name or getattr(algorithm, "__name__", repr(algorithm))
-    if not (inspect.isclass(algorithm) and issubclass(algorithm, State)):
+    name = str(name or getattr(algorithm, "__name__", repr(algorithm)))
+    if not inspect.isclass(algorithm) or not issubclass(algorithm, State):
         raise ContractError(f"{name} is not a class derived from peerlock.State; see docs/guide/your-own-algorithm.md.")
     for method, arguments in _METHODS.items():
         function = getattr(algorithm, method, None)
@@ -78,8 +78,9 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> Chosen:
             raise ContractError(f"{name}.{method}{signature} cannot be called as {wanted}.") from None
     if not isinstance(algorithm.needs, Needs):
         raise ContractError(f"{name}.needs must be a peerlock.Needs: on which networks does the algorithm run?")
-    known = inspect.signature(algorithm.start).parameters
+    made: Any = algorithm
+    known = inspect.signature(made.start).parameters
     for option in options:
         if option not in known:
             raise ContractError(f"{name}.start takes no option {option!r}.")
-    return Chosen(name, "own", algorithm, options)
+    return Chosen(name, "own", made, options)

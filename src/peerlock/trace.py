@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -169,7 +169,16 @@ def _message(event: str, t: float, id: int, node: Node, to: Any, message: Wire, 
     fields = {name: _plain(getattr(message, name)) for name in message.__struct_fields__}
     charged = message.charged(node, payer)
     return Event(
-        event, t, id, node, to, kind=message.kind, fields=fields, bytes=size_of(message), charged=charged, asked=message.asked()
+        event,
+        t,
+        id,
+        node,
+        to,
+        kind=message.kind,
+        fields=fields,
+        bytes=size_of(message),
+        charged=charged,
+        asked=message.asked(),
     )
 
 
@@ -239,7 +248,8 @@ class _Told(Wire, frozen=True, tag="told"):
 def _told(kind: str) -> type[_Told]:
     """A type a kind, as the messages themselves have."""
     named = {"called": kind, "__annotations__": {"called": ClassVar[str]}}
-    return type(kind, (_Told,), named, frozen=True, tag=kind)  # type: ignore[call-overload, no-any-return]
+    made: Any = type(kind, (_Told,), named, frozen=True, tag=kind)
+    return cast("type[_Told]", made)
 
 
 def retell(events: Iterable[Event], recorder: Recorder) -> None:

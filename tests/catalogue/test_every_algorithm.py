@@ -7,10 +7,10 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from running import assert_sound, run_seeds, topologies_for, writer
 
 from peerlock.algorithms import CATALOGUE
 from peerlock.own import find
+from running import assert_sound, run_seeds, topologies_for, writer
 
 SEEDS = range(1, 201)
 ENTRIES = 3
@@ -91,5 +91,7 @@ def test_under_every_load(name: str, load: str) -> None:
 # A pause breaks the delay bound, on which the others rest: tests/papers shows what happens to them.
 @pytest.mark.parametrize("name", [name for name in CATALOGUE if not find(name).needs.delay_bound])
 def test_a_paused_node_holds_nobody_up_for_ever(name: str) -> None:
-    for seed, ran in enumerate(run_seeds(name, range(1, 41), nodes=4, entries=4, faults=("pause:2@1..30", "pause:3@5..8")), 1):
+    for seed, ran in enumerate(
+        run_seeds(name, range(1, 41), nodes=4, entries=4, faults=("pause:2@1..30", "pause:3@5..8")), 1
+    ):
         assert_sound(ran, seed, 16)

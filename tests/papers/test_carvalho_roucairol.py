@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from running import run, run_seeds
 
 from peerlock.algorithms.carvalho_roucairol import CarvalhoRoucairol
 from peerlock.contract import Node
 from peerlock.sim.experiment import Experiment
 from peerlock.sim.world import World
 from peerlock.trace import Keeper, Recorder
+from running import run, run_seeds
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
@@ -76,7 +76,9 @@ def test_resp_round1() -> None:
         for name in ("ricart-agrawala", "carvalho-roucairol"):
             keeper = Keeper()
             Experiment(algorithm=name, nodes=4, entries=1, delay="adversary:3").prepare().run(seed, [keeper])
-            traces.append([(event.event, event.t, event.node, event.to, event.kind, event.fields) for event in keeper.events[1:]])
+            traces.append(
+                [(event.event, event.t, event.node, event.to, event.kind, event.fields) for event in keeper.events[1:]]
+            )
         assert traces[0] == traces[1]
 
 
@@ -89,7 +91,9 @@ def test_rt_msg(n: int) -> None:
 
 def test_rt_origin() -> None:
     """RT-ORIGIN: the token made by one pass; exactly one is made."""
-    for ran in run_seeds("ricart-agrawala-token", range(1, 51), nodes=5, options={"first_pass": True}, delay="adversary:3"):
+    for ran in run_seeds(
+        "ricart-agrawala-token", range(1, 51), nodes=5, options={"first_pass": True}, delay="adversary:3"
+    ):
         assert ran.metrics.by_kind()["MADE"] == 4
         assert sum(place.algorithm.then.have_token for place in ran.world.places.values()) == 1
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from running import run
 
 from peerlock.algorithms.dijkstra_ring import DijkstraRing, Signal, Token
 from peerlock.contract import Node, Wire
 from peerlock.sim.experiment import Experiment
 from peerlock.sim.world import World
 from peerlock.trace import Recorder
+from running import run
 
 
 class Watch(Recorder):
@@ -78,7 +78,9 @@ def test_invariants(n: int) -> None:
     seen: set[str] = set()
     for seed in range(1, 41):
         watch = Watch()
-        prepared = Experiment(algorithm="dijkstra-ring", nodes=n, entries=5, load="closed:3", delay="exponential:1").prepare()
+        prepared = Experiment(
+            algorithm="dijkstra-ring", nodes=n, entries=5, load="closed:3", delay="exponential:1"
+        ).prepare()
         watch.world = prepared.world(seed, [watch])
         watch.world.run()
         seen |= watch.seen

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from running import assert_sound, run, run_seeds
 
 from peerlock.contract import Mode, Node
 from peerlock.sim.experiment import Experiment
 from peerlock.trace import Keeper, Recorder
+from running import assert_sound, run, run_seeds
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 9])
@@ -22,7 +22,9 @@ def test_ra_fcfs() -> None:
     """RA-FCFS: of two requests where one REQUEST arrived before the other was made, the first enters first."""
     for seed in range(1, 51):
         keeper = Keeper()
-        Experiment(algorithm="ricart-agrawala", nodes=4, delay="adversary:3", load="closed:2").prepare().run(seed, [keeper])
+        Experiment(algorithm="ricart-agrawala", nodes=4, delay="adversary:3", load="closed:2").prepare().run(
+            seed, [keeper]
+        )
         waiting: dict[Node, set[Node]] = {}  # who waits -> who has got its REQUEST
         ahead: dict[Node, set[Node]] = {}  # who waits -> whose REQUEST it had got before it asked
         sent = {event.id: event for event in keeper.events if event.event == "sent"}
@@ -65,7 +67,10 @@ def test_ra_both() -> None:
 def test_ra_implicit_safe() -> None:
     """RA-IMPLICIT-SAFE: safe with a time-out of twice the delay bound (tests/catalogue), not with less."""
     too_short = [
-        ran.metrics.violations for ran in run_seeds("ricart-agrawala-implicit", range(1, 51), nodes=3, delay="uniform:0.5,1.5", delay_bound=0.5)
+        ran.metrics.violations
+        for ran in run_seeds(
+            "ricart-agrawala-implicit", range(1, 51), nodes=3, delay="uniform:0.5,1.5", delay_bound=0.5
+        )
     ]
     assert any(too_short)
 
@@ -73,7 +78,8 @@ def test_ra_implicit_safe() -> None:
 def test_ra_implicit_a_pause_breaks_the_bound() -> None:
     faults = ("pause:2@1..20",)
     violations = [
-        ran.metrics.violations for ran in run_seeds("ricart-agrawala-implicit", range(1, 51), nodes=3, faults=faults, hold="constant:2")
+        ran.metrics.violations
+        for ran in run_seeds("ricart-agrawala-implicit", range(1, 51), nodes=3, faults=faults, hold="constant:2")
     ]
     assert any(violations)
 
@@ -94,7 +100,9 @@ def test_ra_rw() -> None:
             del self.inside[node]
 
     sharing = Sharing()
-    Experiment(algorithm="ricart-agrawala-rw", nodes=6, readers=0.8, hold="constant:2").prepare().run(recorders=[sharing])
+    Experiment(algorithm="ricart-agrawala-rw", nodes=6, readers=0.8, hold="constant:2").prepare().run(
+        recorders=[sharing]
+    )
     assert sharing.together >= 4
     for seed, ran in enumerate(run_seeds("ricart-agrawala-rw", range(1, 51), nodes=5, readers=0.8, entries=10), 1):
         assert_sound(ran, seed, 50)
@@ -139,7 +147,9 @@ FAULTS = [
 @pytest.mark.parametrize("faults", FAULTS)
 def test_ra_join_and_ra_leave(faults: tuple[str, ...], delay: str) -> None:
     """RA-JOIN, RA-LEAVE: mutual exclusion and no starvation while nodes come and go."""
-    for seed, ran in enumerate(run_seeds("ricart-agrawala-dynamic", range(1, 151), nodes=4, delay=delay, faults=faults), 1):
+    for seed, ran in enumerate(
+        run_seeds("ricart-agrawala-dynamic", range(1, 151), nodes=4, delay=delay, faults=faults), 1
+    ):
         assert_sound(ran, seed)
         stayed = [j for j, place in ran.world.places.items() if place.phase == "idle"]
         assert all(ran.metrics.entries[j] == 10 for j in stayed)
@@ -149,7 +159,15 @@ def test_ra_fail() -> None:
     """RA-FAIL: the rest go on after a crash, whoever it was and whatever it was doing."""
     for at in range(40):
         for seed, ran in enumerate(
-            run_seeds("ricart-agrawala-failures", [1, 2], nodes=4, delay="adversary:1", hold="constant:1", faults=(f"crash:2@{at / 2}",)), 1
+            run_seeds(
+                "ricart-agrawala-failures",
+                [1, 2],
+                nodes=4,
+                delay="adversary:1",
+                hold="constant:1",
+                faults=(f"crash:2@{at / 2}",),
+            ),
+            1,
         ):
             assert_sound(ran, seed)
             assert [ran.metrics.entries[j] for j in (1, 3, 4)] == [10, 10, 10]

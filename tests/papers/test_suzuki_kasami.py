@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from running import Ran, run, run_seeds
 
 from peerlock.contract import Node, Wire
 from peerlock.trace import Keeper, Recorder
+from running import Ran, run, run_seeds
 
 
 def window_costs(ran: Ran, l: int) -> list[int]:
@@ -72,7 +72,7 @@ def test_sk_a_unb() -> None:
     """SK-A-UNB: the numbers grow with the entries."""
 
     def highest(entries: int) -> int:
-        return max(run("suzuki-kasami-a", nodes=3, entries=entries).world.places[2].algorithm.rn)
+        return int(max(run("suzuki-kasami-a", nodes=3, entries=entries).world.places[2].algorithm.rn))
 
     assert highest(10) < highest(40) < highest(160)
 
@@ -124,7 +124,7 @@ def test_sk_b_bits() -> None:
 
 
 def test_sk_b_faster() -> None:
-    """SK-B-FASTER: fewer messages than Ricart-Agrawala for N = 5, L = 4, and a shorter way from exit to entry... at most."""
+    """SK-B-FASTER: fewer messages than Ricart-Agrawala for N = 5 and L = 4."""
     b = run("suzuki-kasami-b", nodes=5, options={"l": 4}, entries=40, hold="constant:2")
     ra = run("ricart-agrawala", nodes=5, entries=40, hold="constant:2")
     assert sum(b.costs) < sum(ra.costs)

@@ -14,9 +14,21 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from peerlock.algorithms import (
-    carvalho_roucairol, dijkstra_ring, first_pass, helary_plouzeau_raynal, ricart_agrawala, ricart_agrawala_broadcast,
-    ricart_agrawala_broadcast_implicit, ricart_agrawala_dynamic, ricart_agrawala_failures, ricart_agrawala_implicit,
-    ricart_agrawala_priority, ricart_agrawala_rw, ricart_agrawala_token, suzuki_kasami_a, suzuki_kasami_b,
+    carvalho_roucairol,
+    dijkstra_ring,
+    first_pass,
+    helary_plouzeau_raynal,
+    ricart_agrawala,
+    ricart_agrawala_broadcast,
+    ricart_agrawala_broadcast_implicit,
+    ricart_agrawala_dynamic,
+    ricart_agrawala_failures,
+    ricart_agrawala_implicit,
+    ricart_agrawala_priority,
+    ricart_agrawala_rw,
+    ricart_agrawala_token,
+    suzuki_kasami_a,
+    suzuki_kasami_b,
 )  # fmt: skip
 from peerlock.contract import NOBODY, Algorithm, Members, Mode, Needs, Neighbours, Node, Ring, Shape, Wire
 from peerlock.errors import UnknownAlgorithm, UsageError
@@ -87,6 +99,10 @@ def _hpr(size: Size) -> tuple[int, int]:
     return 0, most.get(size.kind, 2 * size.e + n - 1)
 
 
+def _ricart_agrawala(size: Size) -> tuple[int, int]:
+    return 2 * (size.n - 1), 2 * (size.n - 1)
+
+
 SK85 = "Suzuki, Kasami: A Distributed Mutual Exclusion Algorithm"
 HPR86 = "Helary, Plouzeau, Raynal: A distributed algorithm for mutual exclusion in an arbitrary network"
 EWD851 = "Dijkstra: Reducing control traffic in a distributed implementation of mutual exclusion (EWD851)"
@@ -105,7 +121,7 @@ _ENTRIES = (
           Cost("0, or n to 2e + n-1 (complete: n, ring: 2n, tree: n-1 + d)", _hpr)),
     Entry("dijkstra-ring", EWD851, 1983, {"standard": dijkstra_ring.DijkstraRing}, mean_only=True),
     Entry("ricart-agrawala", RA81, 1981, {"standard": ricart_agrawala.RicartAgrawala},
-          Cost("2(N-1)", lambda s: (2 * (s.n - 1),) * 2), options=("own_counts",)),
+          Cost("2(N-1)", _ricart_agrawala), options=("own_counts",)),
     Entry("ricart-agrawala-broadcast", RA81, 1981, {"standard": ricart_agrawala_broadcast.RicartAgrawalaBroadcast},
           Cost("N", lambda s: (s.n, s.n)), options=("own_counts",)),
     Entry("ricart-agrawala-implicit", RA81, 1981, {"standard": ricart_agrawala_implicit.RicartAgrawalaImplicit},
@@ -114,9 +130,9 @@ _ENTRIES = (
           {"standard": ricart_agrawala_broadcast_implicit.RicartAgrawalaBroadcastImplicit},
           Cost("1 to 2N-1", lambda s: (1, 2 * s.n - 1)), options=("own_counts", "timeout")),
     Entry("ricart-agrawala-rw", RA81, 1981, {"standard": ricart_agrawala_rw.RicartAgrawalaRW},
-          Cost("2(N-1)", lambda s: (2 * (s.n - 1),) * 2), options=("own_counts",)),
+          Cost("2(N-1)", _ricart_agrawala), options=("own_counts",)),
     Entry("ricart-agrawala-priority", RA81, 1981, {"standard": ricart_agrawala_priority.RicartAgrawalaPriority},
-          Cost("2(N-1)", lambda s: (2 * (s.n - 1),) * 2), options=("own_counts", "increments")),
+          Cost("2(N-1)", _ricart_agrawala), options=("own_counts", "increments")),
     Entry("ricart-agrawala-dynamic", RA81, 1981, {"standard": ricart_agrawala_dynamic.RicartAgrawalaDynamic},
           options=("own_counts",)),
     Entry("ricart-agrawala-failures", RA81, 1981,

@@ -26,7 +26,19 @@ from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
 from peerlock.contract import (
-    NOBODY, Ask, Book, Grant, Mode, Needs, Neighbours, Node, Out, State, look, note, strike,
+    NOBODY,
+    Ask,
+    Book,
+    Grant,
+    Mode,
+    Needs,
+    Neighbours,
+    Node,
+    Out,
+    State,
+    look,
+    note,
+    strike,
 )  # fmt: skip
 
 

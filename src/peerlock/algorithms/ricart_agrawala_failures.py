@@ -66,7 +66,9 @@ class AsPrinted(RicartAgrawala):
         timeout: float | None = None,
     ) -> Self:
         node = super().start(me, shape, inside, own_counts=own_counts)
-        assert timeout is not None or shape.delay_bound is not None, "the driver did not say how long a message may take"
+        assert timeout is not None or shape.delay_bound is not None, (
+            "the driver did not say how long a message may take"
+        )
         node.timeout = timeout if timeout is not None else 2 * (shape.delay_bound or 0.0)
         return node
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from peerlock.algorithms.ricart_agrawala import Reply, Request, RicartAgrawala
+from peerlock.algorithms.ricart_agrawala import Request, RicartAgrawala
 from peerlock.contract import NOBODY, Grant, Members, Mode, Needs, Node, Out
 
 
@@ -41,7 +41,9 @@ class RicartAgrawalaImplicit(RicartAgrawala):
         timeout: float | None = None,
     ) -> Self:
         node = super().start(me, shape, inside, own_counts=own_counts)
-        assert timeout is not None or shape.delay_bound is not None, "the driver did not say how long a message may take"
+        assert timeout is not None or shape.delay_bound is not None, (
+            "the driver did not say how long a message may take"
+        )
         node.timeout = timeout if timeout is not None else 2 * (shape.delay_bound or 0.0)
         return node
 

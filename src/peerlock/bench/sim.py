@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -51,7 +51,7 @@ def simpy_4(messages: int) -> float:
     stores = {j: simpy.Store(env) for j in range(1, NODES + 1)}
     sent = 0
 
-    def carry(source: Node, to: Node, message: Wire) -> Iterator[Any]:
+    def carry(source: Node, to: Node, message: Wire) -> Generator[Any, Any, None]:
         yield env.timeout(0.5 + draw())
         yield stores[to].put((source, message))
 
@@ -70,13 +70,13 @@ def simpy_4(messages: int) -> float:
         def idle(self) -> None:
             pass
 
-    def node(algorithm: Any, out: Out) -> Iterator[Any]:
+    def node(algorithm: Any, out: Out) -> Generator[Any, Any, None]:
         get = stores[out.me].get
         while True:
             source, message = yield get()
             algorithm.receive(source, message, out)
 
-    def user(algorithm: Any, out: Out) -> Iterator[Any]:
+    def user(algorithm: Any, out: Out) -> Generator[Any, Any, None]:
         for _ in range(messages // NODES // NODES):
             out.entered = env.event()
             algorithm.request("write", out)
@@ -169,12 +169,15 @@ def large(n: int) -> Iterator[tuple[str, dict[str, Any]]]:
             metrics = Metrics()
             began = time.perf_counter()
             stuck = prepared.run(recorders=[metrics]).stuck()
-            yield name, {
-                "entries": sum(metrics.entries.values()),
-                "messages": metrics.messages,
-                "formula": words,
-                "expected": formula(n),
-                "seconds": time.perf_counter() - began,
-                "violations": metrics.violations,
-                "stuck": len(stuck),
-            }
+            yield (
+                name,
+                {
+                    "entries": sum(metrics.entries.values()),
+                    "messages": metrics.messages,
+                    "formula": words,
+                    "expected": formula(n),
+                    "seconds": time.perf_counter() - began,
+                    "violations": metrics.violations,
+                    "stuck": len(stuck),
+                },
+            )

@@ -34,7 +34,12 @@ def algorithms(json: Annotated[bool, typer.Option("--json", help="Print a JSON l
     for entry in CATALOGUE.values():
         claimed = entry.claimed.words if entry.claimed else "-"
         table.add_row(
-            entry.name, str(entry.year), str(entry.needs), claimed, ", ".join(entry.forms), ", ".join(entry.options) or "-"
+            entry.name,
+            str(entry.year),
+            str(entry.needs),
+            claimed,
+            ", ".join(entry.forms),
+            ", ".join(entry.options) or "-",
         )
     console().print(table)
     console().print("Run one: peerlock sim NAME -n 5. The paper of each: peerlock algorithms --json.")

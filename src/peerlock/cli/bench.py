@@ -43,13 +43,31 @@ def bench_sim(
     if json:
         print_json(result)
         return
-    table = Table("program", "messages a second", "peerlock is", title=f"Suzuki-Kasami A, {sim.NODES} nodes, median of {runs} runs")
+    table = Table(
+        "program",
+        "messages a second",
+        "peerlock is",
+        title=f"Suzuki-Kasami A, {sim.NODES} nodes, median of {runs} runs",
+    )
     for name, value in speed.items():
         table.add_row(name, f"{value:,.0f}", "" if name == "peerlock" else f"{ours / value:.2f} times as fast")
     console().print(table)
     if large:
-        table = Table("algorithm", "messages", "formula", "equal", "seconds", title=f"{nodes} nodes, one entry each, all at time 0")
+        table = Table(
+            "algorithm",
+            "messages",
+            "formula",
+            "equal",
+            "seconds",
+            title=f"{nodes} nodes, one entry each, all at time 0",
+        )
         for name, row in large.items():
             good = row["messages"] == row["expected"] and row["entries"] == nodes and not row["violations"]
-            table.add_row(name, f"{row['messages']:,}", f"{row['formula']} = {row['expected']:,}", "yes" if good else "NO", f"{row['seconds']:.1f}")
+            table.add_row(
+                name,
+                f"{row['messages']:,}",
+                f"{row['formula']} = {row['expected']:,}",
+                "yes" if good else "NO",
+                f"{row['seconds']:.1f}",
+            )
         console().print(table)

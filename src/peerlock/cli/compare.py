@@ -25,7 +25,9 @@ LEFT_OUT = ("ricart-agrawala-dynamic", "ricart-agrawala-failures")
 
 @app.command()
 def compare(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which algorithms; all if none is given.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which algorithms; all if none is given.")
+    ] = None,
     nodes: Annotated[int, typer.Option("-n", "--nodes", help="How many nodes, in the table and against load.")] = 5,
     entries: Annotated[int, typer.Option(help="How often each node enters.")] = 20,
     load: Annotated[str, typer.Option(help="The load of the table; see peerlock sim --help.")] = "closed",
@@ -33,8 +35,12 @@ def compare(
     hold: Annotated[str, typer.Option(help="How long a node stays inside.")] = "constant:0.1",
     seed: Annotated[str, typer.Option(help="The seeds that every figure is over.")] = "1..5",
     sizes: Annotated[str, typer.Option(help="The numbers of nodes in the plot.")] = "2,3,5,8,12,16",
-    thinks: Annotated[str, typer.Option(help="The think times in the plot: from heavy load to light.")] = "0,1,3,10,30,100",
-    plot: Annotated[Path | None, typer.Option(help="Also draw messages, waiting time and throughput: FILE.png or FILE.svg.")] = None,
+    thinks: Annotated[
+        str, typer.Option(help="The think times in the plot: from heavy load to light.")
+    ] = "0,1,3,10,30,100",
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw messages, waiting time and throughput: FILE.png or FILE.svg.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run every algorithm on the same work: messages, waiting time and throughput, against load and against N."""

@@ -31,7 +31,9 @@ def diagram(
 
 
 @app.command()
-def replay(trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, from peerlock sim --trace.")]) -> None:
+def replay(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, from peerlock sim --trace.")],
+) -> None:
     """Run again what a trace tells of, and see whether the same happens, byte for byte."""
     events = read(trace)
     again = io.BytesIO()

@@ -19,7 +19,9 @@ from peerlock.sim.transcript import play as play_text
 def play(
     transcript: Annotated[Path, typer.Argument(metavar="TRANSCRIPT", help="A text file of steps; see the reference.")],
     write: Annotated[bool, typer.Option("--write", help="Write what happened into the file.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if something else happened than the file says.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 if something else happened than the file says.")
+    ] = False,
 ) -> None:
     """Carry out the steps of a transcript and print what came of each."""
     try:

@@ -25,7 +25,9 @@ NAME = typer.Argument(metavar="NAME", help="An algorithm of the catalogue, or yo
 @app.command()
 def sim(
     name: Annotated[str, NAME],
-    nodes: Annotated[int | None, typer.Option("-n", "--nodes", help="How many nodes; 5, or what the topology has.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option("-n", "--nodes", help="How many nodes; 5, or what the topology has.")
+    ] = None,
     topology: Annotated[str | None, typer.Option(help=f"One of: {topology.SYNTAX}.")] = None,
     entries: Annotated[int, typer.Option(help="How often each node enters.")] = 10,
     load: Annotated[str, typer.Option(help=f"One of: {workload.SYNTAX}.")] = "closed",
@@ -37,7 +39,9 @@ def sim(
     seed: Annotated[str, typer.Option(help="One seed, or several: 1..100. The figures are over all.")] = "1",
     l: Annotated[int | None, typer.Option("--l", help="L of suzuki-kasami-b.")] = None,
     as_printed: Annotated[bool, typer.Option("--as-printed", help="The paper's text, with its errors.")] = False,
-    hold: Annotated[str, typer.Option(help="How long a node stays inside; the same words as --delay.")] = "constant:0.1",
+    hold: Annotated[
+        str, typer.Option(help="How long a node stays inside; the same words as --delay.")
+    ] = "constant:0.1",
     readers: Annotated[float | None, typer.Option(help="The share of entries that only read.")] = None,
     inside: Annotated[
         list[str] | None, typer.Option(help="Who is inside at the start: 2, or 2:read. May be repeated.")
@@ -45,8 +49,12 @@ def sim(
     home: Annotated[int, typer.Option(help="Where the token starts when nobody is inside.")] = 1,
     fault: Annotated[list[str] | None, typer.Option(help=f"One of: {FAULTS}. May be repeated.")] = None,
     loss: Annotated[float, typer.Option(help="The share of messages lost; the papers assume 0.")] = 0.0,
-    duplicate: Annotated[float, typer.Option(help="The share of messages that arrive twice; the papers assume 0.")] = 0.0,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the algorithm: own_counts=true.")] = None,
+    duplicate: Annotated[
+        float, typer.Option(help="The share of messages that arrive twice; the papers assume 0.")
+    ] = 0.0,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the algorithm: own_counts=true.")
+    ] = None,
     trace: Annotated[Path | None, typer.Option(help="Write every event to this file, one JSON object a line.")] = None,
     diagram: Annotated[Path | None, typer.Option(help="Draw the run as a space-time diagram, FILE.svg.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -148,7 +156,9 @@ def report(prepared: Prepared, seeds: list[int], runs: list[Metrics], stuck: dic
 def _show(figures: dict[str, Any]) -> None:
     per, claimed = figures["messages_per_entry"], figures["claimed"]
     form = "" if figures["form"] == "standard" else f", {figures['form'].replace('_', ' ')}"
-    table = Table(show_header=False, title=f"{figures['algorithm']}{form}: {figures['nodes']} nodes, seed {figures['seed']}")
+    table = Table(
+        show_header=False, title=f"{figures['algorithm']}{form}: {figures['nodes']} nodes, seed {figures['seed']}"
+    )
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in figures["by_kind"].items())
     range_ = f"{short(claimed['min'])} to {short(claimed['max'])}" if claimed["max"] is not None else "nothing"
     rows = {
@@ -164,10 +174,16 @@ def _show(figures: dict[str, Any]) -> None:
         "entries a unit of time": short(figures["throughput"], 3),
         "fairness": f"{short(figures['fairness'])} (fewest over most entries of a node)",
         "violations": f"{figures['violations']}" + _which(figures["violating_seeds"], figures["violations"]),
-        "left waiting": f"nodes {figures['stuck']}" + _which(figures["stuck_seeds"], 1) if figures["stuck"] else "nobody",
+        "left waiting": f"nodes {figures['stuck']}" + _which(figures["stuck_seeds"], 1)
+        if figures["stuck"]
+        else "nobody",
     }
     for what, words in rows.items():
-        style = "bold red" if (what == "violations" and figures["violations"]) or (what == "left waiting" and figures["stuck"]) else ""
+        style = (
+            "bold red"
+            if (what == "violations" and figures["violations"]) or (what == "left waiting" and figures["stuck"])
+            else ""
+        )
         table.add_row(what, words, style=style)
     console().print(table)
 

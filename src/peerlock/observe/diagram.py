@@ -52,14 +52,14 @@ def picture(events: Sequence[Event], most: int = 400) -> Picture:
     if not nodes:
         raise TraceError("The trace has no nodes to draw.")
     labels = {int(node): str(label) for node, label in about.get("labels", {}).items()}
-    flights, order, end, left_out = _arrows(events, most)
+    order, end, left_out = _arrows(events, most)
     title = f"{about.get('algorithm', 'trace')}, {len(nodes)} nodes, seed {about.get('seed', '?')}"
     if about.get("form") == "as_printed":
         title = title.replace(",", " as printed,", 1)
     return Picture(title, nodes, labels, order, _spans(events, end), end, left_out)
 
 
-def _arrows(events: Sequence[Event], most: int) -> tuple[dict[tuple[int, Node], Arrow], list[Arrow], float, int]:
+def _arrows(events: Sequence[Event], most: int) -> tuple[list[Arrow], float, int]:
     flights: dict[tuple[int, Node], Arrow] = {}
     order: list[Arrow] = []
     end, left_out = events[-1].t, 0
@@ -77,7 +77,7 @@ def _arrows(events: Sequence[Event], most: int) -> tuple[dict[tuple[int, Node], 
     if left_out:
         # Draw time only as far as the messages go.
         end = max(arrow.arrived or arrow.sent for arrow in order)
-    return flights, order, end, left_out
+    return order, end, left_out
 
 
 def label(kind: str, fields: dict[str, Any]) -> str:
@@ -218,7 +218,8 @@ _STYLE = """
   .line { stroke: #b8bec6; stroke-width: 1.5 } .node { fill: #20262d; font-weight: 600; text-anchor: end }
   .tick { fill: #7a828c; font-size: 10px; text-anchor: middle } .grid { stroke: #edf0f3 }
   .waiting { fill: #f3c969 } .write { fill: #2f7d5b } .read { fill: #58a6d6 } .paused { fill: #cfcfe8 } .dead { fill: #d66 }
-  .arrow { stroke: #51607a; stroke-width: 1; fill: none; marker-end: url(#head) } .lost { stroke-dasharray: 3 3; marker-end: none }
+  .arrow { stroke: #51607a; stroke-width: 1; fill: none; marker-end: url(#head) }
+  .lost { stroke-dasharray: 3 3; marker-end: none }
   .name { fill: #51607a; font-size: 9px; text-anchor: middle; paint-order: stroke; stroke: #fff; stroke-width: 3px }
   .title { fill: #20262d; font-size: 14px; font-weight: 600 } .legend, .note { fill: #51607a; font-size: 11px }
   @media (prefers-color-scheme: dark) {
@@ -237,7 +238,8 @@ def svg(events: Sequence[Event], most: int = 400) -> str:
     width, height = max(640.0, left + drawn.end * scale + 40), 96 + gap * (len(drawn.nodes) - 1)
     y = {node: 60 + gap * at for at, node in enumerate(drawn.nodes)}
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" height="{height:.0f}">',
         f"<title>{escape(drawn.title)}</title><style>{_STYLE}</style>",
         '<defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 8 4 0 8z" fill="#6b7a93"/></marker></defs>',
@@ -253,7 +255,8 @@ def svg(events: Sequence[Event], most: int = 400) -> str:
         x, wide = left + span.start * scale, max(1.5, (span.end - span.start) * scale)
         words = f"node {_name(drawn, span.node)}: {span.what}, {span.start:.3f} to {span.end:.3f}"
         out.append(
-            f'<rect class="{span.what}" x="{x:.1f}" y="{y[span.node] - tall / 2:.1f}" width="{wide:.1f}" height="{tall}" rx="2">'
+            f'<rect class="{span.what}" x="{x:.1f}" y="{y[span.node] - tall / 2:.1f}" width="{wide:.1f}" '
+            f'height="{tall}" rx="2">'
             f"<title>{escape(words)}</title></rect>"
         )
     for arrow in drawn.arrows:

@@ -94,8 +94,8 @@ class Metrics(Recorder):
         kind.count += times
         payer = node if kind.by == "source" else message.charged(node, node)
         cost = self._open.get(payer, self.overhead)
-        if kind.passed_on and payer is not None:
-            number = message.asked() or 0
+        number = message.asked() if kind.passed_on else None
+        if number is not None and payer is not None:
             if node == payer:
                 self._asked[payer, number] = cost
             cost = self._asked.get((payer, number), self.overhead)
@@ -187,6 +187,7 @@ def summary(runs: Sequence[Metrics], nodes: Sequence[Node], mean_only: bool = Fa
         per_entry = {"min": None, "mean": messages / entries if entries else None, "max": None}
         total_bytes = sum(cost.size for run in runs for cost in (*run.costs, run.overhead))
     elapsed = sum(run.ended for run in runs)
+    most = max(per_node, default=0)
     return {
         "entries": entries,
         "messages": messages,
@@ -197,6 +198,6 @@ def summary(runs: Sequence[Metrics], nodes: Sequence[Node], mean_only: bool = Fa
         "wait": quantiles([wait for run in runs for wait in run.waits]),
         "sync_delay": quantiles([delay for run in runs for delay in run.sync_delays]),
         "throughput": entries / elapsed if elapsed else None,
-        "fairness": min(per_node) / max(per_node) if per_node and max(per_node) else None,
+        "fairness": min(per_node, default=0) / most if most else None,
         "violations": sum(run.violations for run in runs),
     }

@@ -98,7 +98,9 @@ def _matrix(text: str, path: str) -> Delay:
     except OSError as problem:
         raise UsageError(f"The delay matrix {path} cannot be read: {problem.strerror}.") from None
     except (ValueError, TypeError, AttributeError):
-        raise UsageError(f'{path} is not a delay matrix: it must be JSON like {{"1": {{"2": 0.5}}, "2": {{"1": 3}}}}.') from None
+        raise UsageError(
+            f'{path} is not a delay matrix: it must be JSON like {{"1": {{"2": 0.5}}, "2": {{"1": 3}}}}.'
+        ) from None
     return per_link(matrix, text)
 
 

@@ -89,11 +89,12 @@ class Prepared:
         experiment = {key: value for key, value in asdict(self.experiment).items() if value is not None}
         return {
             **experiment,
+            "inside": {str(node): mode for node, mode in self.experiment.inside.items()},
             "form": self.chosen.form,
             "nodes": self.topology.n,
             "edges": self.topology.edges,
             "diameter": self.topology.diameter,
-            **({"labels": self.topology.labels} if self.topology.labels else {}),
+            **({"labels": {str(j): name for j, name in self.topology.labels.items()}} if self.topology.labels else {}),
         }
 
     def run(self, seed: int | None = None, recorders: Sequence[Recorder] = (), most_events: int = 100_000_000) -> World:
@@ -137,7 +138,9 @@ class Prepared:
             raise UsageError(f"Each node must make at least 1 entry; got {experiment.entries}.")
         for name in ("loss", "duplicate"):
             if not 0 <= getattr(experiment, name) < 1:
-                raise UsageError(f"{name} is a share of all messages, at least 0 and below 1; got {getattr(experiment, name):g}.")
+                raise UsageError(
+                    f"{name} is a share of all messages, at least 0 and below 1; got {getattr(experiment, name):g}."
+                )
         if experiment.delay_bound is not None and experiment.delay_bound <= 0:
             raise UsageError(f"A delay bound is above 0; got {experiment.delay_bound:g}.")
         if experiment.load.startswith("nodes:"):
@@ -156,7 +159,9 @@ class Prepared:
         for node, mode in inside.items():
             self._check_node(node, "inside")
             if mode not in modes:
-                raise UsageError(f"Node {node} cannot be inside to {mode}: {self.chosen.name} knows only {', '.join(modes)}.")
+                raise UsageError(
+                    f"Node {node} cannot be inside to {mode}: {self.chosen.name} knows only {', '.join(modes)}."
+                )
         if len(inside) > 1 and "write" in inside.values():
             raise UsageError("At the start one writer may be inside, or several readers, not both.")
 
@@ -176,14 +181,19 @@ class Prepared:
         if kind in ("leave",) and not hasattr(self.chosen.algorithm, "leave"):
             raise UsageError(f"{self.chosen.name} cannot let nodes leave; ricart-agrawala-dynamic can.")
         if kind == "pause":
-            return lambda world, seed: (world.at(start, lambda: world.pause(node)), world.at(until, lambda: world.resume(node)))
+            return lambda world, seed: (
+                world.at(start, lambda: world.pause(node)),
+                world.at(until, lambda: world.resume(node)),
+            )
         return lambda world, seed: world.at(start, lambda: getattr(world, kind)(node))
 
     def _join(self, node: Node, at: float) -> Any:
         if not hasattr(self.chosen.algorithm, "join"):
             raise UsageError(f"{self.chosen.name} cannot let nodes join; ricart-agrawala-dynamic can.")
         if node in self.topology.nodes:
-            raise UsageError(f"Node {node} cannot join: the group starts with nodes 1 to {self.topology.n}; take a new number.")
+            raise UsageError(
+                f"Node {node} cannot join: the group starts with nodes 1 to {self.topology.n}; take a new number."
+            )
 
         def join(world: World, seed: int) -> None:
             def now() -> None:
@@ -200,6 +210,6 @@ def from_trace(about: Mapping[str, Any]) -> Experiment:
     """The experiment that a trace tells of."""
     known = {key: value for key, value in about.items() if key in Experiment.__struct_fields__}
     try:
-        return msgspec.convert(known, Experiment, strict=False)
+        return msgspec.convert(known, Experiment, strict=False, str_keys=True)
     except msgspec.ValidationError as problem:
         raise TraceError(f"The trace does not say how it was made: {problem}.") from None

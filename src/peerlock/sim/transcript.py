@@ -255,6 +255,3 @@ def value_of(text: str) -> Any:
         except ValueError:
             pass
     return text
-
-
-

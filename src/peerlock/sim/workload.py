@@ -72,7 +72,9 @@ def parse(text: str) -> Workload:
         case "closed", []:
             return Workload("closed", True, _each, _at_once)
         case "closed", [think]:
-            return Workload(text, True, _each, lambda random, first: 0.0 if first or not think else random.expovariate(1 / think))
+            return Workload(
+                text, True, _each, lambda random, first: 0.0 if first or not think else random.expovariate(1 / think)
+            )
         case "poisson", [rate] if rate > 0:
             return Workload(text, False, _each, lambda random, first: random.expovariate(rate))
         case "burst", [every]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -132,11 +133,12 @@ class World:
     def rewire(self, node: Node, neighbours: Iterable[Node]) -> None:
         """Change a node's neighbours while it runs; a message over a line that is gone is lost."""
         place, names = self.places[node], tuple(sorted(neighbours))
+        rewire = _method(place.algorithm, "rewire", self.chosen.name)
         if self.links is None:
             self.links = {j: other.algorithm.neighbours for j, other in self.places.items()}
             self._send_the_long_way()
         self.links[node] = names
-        _method(place.algorithm, "rewire", self.chosen.name)(names)
+        rewire(names)
         self.tell.rewired(self.now, node, names)
 
     # -- the loop ------------------------------------------------------------------------------
@@ -166,11 +168,11 @@ class World:
                 break
             self.now, number, place, source, message = heappop(queue)
             if source:
-                id = copies.pop(number, number)
+                which = copies.pop(number, number)
                 if place.backlog is not None:
-                    place.backlog.append(lambda id=id, p=place, s=source, m=message: self._hand_over(id, p, s, m))
+                    place.backlog.append(partial(self._hand_over, which, place, source, message))
                 else:
-                    self._hand_over(id, place, source, message)
+                    self._hand_over(which, place, source, message)
             else:
                 place.receive(source, message, place)
 
@@ -189,7 +191,13 @@ class World:
 
     def sender(self, me: Node) -> Callable[[Node, Wire], None]:
         """What `send` of node `me` does: the short way where messages only take time, else the long way."""
-        queue, draw, places, tell, next_number = self.queue, self.draw, self.places, self.tell.sent, self.numbers.__next__
+        queue, draw, places, tell, next_number = (
+            self.queue,
+            self.draw,
+            self.places,
+            self.tell.sent,
+            self.numbers.__next__,
+        )
 
         def send(to: Node, message: Wire) -> None:
             number, now = next_number(), self.now
@@ -262,10 +270,10 @@ class Place:
             for j in nodes:
                 self.send(j, message)
         elif nodes:
-            id = next(world.numbers)
-            world.tell.broadcast(world.now, id, self.me, nodes, message)
+            which = next(world.numbers)
+            world.tell.broadcast(world.now, which, self.me, nodes, message)
             for j in nodes:
-                world.transmit(self.me, j, message, id, next(world.numbers))
+                world.transmit(self.me, j, message, which, next(world.numbers))
 
     def enter(self) -> None:
         world = self.world

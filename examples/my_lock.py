@@ -1,0 +1,76 @@
+"""An algorithm of one's own: a central coordinator, the simplest lock there is, written as a peerlock algorithm.
+
+Node `home` is the coordinator. The others send it REQUEST, it answers GRANT in the order of arrival, and they send RELEASE:
+three messages an entry, none for the coordinator itself. Try it:
+
+    peerlock sim examples/my_lock.py:CentralLock -n 5
+    peerlock compare examples/my_lock.py:CentralLock suzuki-kasami-a ricart-agrawala
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from peerlock import NOBODY, Ask, Grant, Members, Mode, Node, Out, State, Wire
+
+
+class Request(Ask, frozen=True, tag=1):
+    pass
+
+
+class Granted(Grant, frozen=True, tag=2):
+    pass
+
+
+class Release(Wire, frozen=True, tag=3):
+    """Charged to nobody: it is overhead."""
+
+
+Message = Request | Granted | Release
+
+
+class CentralLock(State):
+    me: Node
+    coordinator: Node
+    holder: Node = 0  # the coordinator's: who is inside; 0: nobody
+    queue: tuple[Node, ...] = ()  # the coordinator's: who waits, next first
+
+    @classmethod
+    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+        holder = next(iter(inside), 0) if me == shape.home else 0
+        return cls(me, shape.home, holder)
+
+    def request(self, mode: Mode, out: Out[Message]) -> None:
+        if self.me == self.coordinator:
+            self.queue = (*self.queue, self.me)
+            self.serve(out)
+        else:
+            out.send(self.coordinator, Request())
+
+    def release(self, out: Out[Message]) -> None:
+        if self.me == self.coordinator:
+            self.holder = 0
+            self.serve(out)
+        else:
+            out.send(self.coordinator, Release())
+        out.idle()
+
+    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+        if isinstance(message, Granted):
+            out.enter()
+            return
+        if isinstance(message, Request):
+            self.queue = (*self.queue, source)
+        else:
+            self.holder = 0
+        self.serve(out)
+
+    def serve(self, out: Out[Message]) -> None:
+        if self.holder or not self.queue:
+            return
+        self.holder, self.queue = self.queue[0], self.queue[1:]
+        if self.holder == self.me:
+            out.enter()
+        else:
+            out.send(self.holder, Granted())

@@ -1,0 +1,181 @@
+"""The command line as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peerlock.algorithms import CATALOGUE
+
+ROOT = Path(__file__).parents[2]
+
+
+def peerlock(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "peerlock", *words], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def as_json(*words: str) -> Any:
+    return json.loads(peerlock(*words, "--json").stdout)
+
+
+def test_algorithms() -> None:
+    rows = as_json("algorithms")
+    assert [row["name"] for row in rows] == list(CATALOGUE)
+    assert all({"name", "paper", "year", "needs", "forms", "claimed"} <= set(row) for row in rows)
+    table = peerlock("algorithms").stdout
+    assert all(name in table for name in CATALOGUE)
+
+
+def test_sim_json() -> None:
+    figures = as_json("sim", "suzuki-kasami-a", "-n", "4", "--entries", "5", "--seed", "3")
+    assert set(figures) >= {
+        "algorithm", "form", "nodes", "edges", "diameter", "seed", "entries", "messages", "messages_per_entry", "overhead",
+        "by_kind", "bytes_per_entry", "wait", "sync_delay", "fairness", "claimed", "violations", "stuck",
+    }  # fmt: skip
+    assert figures["entries"] == 20
+    assert figures["claimed"] == {"min": 0, "max": 4}
+    assert figures["messages_per_entry"].keys() == {"min", "mean", "max"}
+    assert figures["wait"].keys() == figures["sync_delay"].keys() == {"p50", "p99", "max"}
+    assert (figures["violations"], figures["stuck"], figures["fairness"], figures["seed"]) == (0, [], 1.0, 3)
+    assert sum(figures["by_kind"].values()) == figures["messages"]
+
+
+def test_sim_over_seeds() -> None:
+    figures = as_json("sim", "suzuki-kasami-b", "--l", "3", "-n", "3", "--seed", "1..40", "--as-printed")
+    assert figures["form"] == "as_printed"
+    assert figures["stuck"]
+    assert figures["stuck_seeds"]
+    assert "left waiting" in peerlock("sim", "suzuki-kasami-b", "-n", "3", "--seed", "1..40", "--as-printed").stdout
+
+
+def test_no_claim_is_null() -> None:
+    figures = as_json("sim", "dijkstra-ring", "-n", "4")
+    assert figures["claimed"] == {"min": None, "max": None}
+    assert figures["messages_per_entry"]["min"] is None
+
+
+def test_trace_diagram_and_replay(tmp_path: Path) -> None:
+    trace, picture = tmp_path / "t.jsonl", tmp_path / "t.svg"
+    peerlock("sim", "ricart-agrawala", "-n", "3", "--entries", "2", "--trace", str(trace), "--diagram", str(picture))
+    assert json.loads(trace.read_text().splitlines()[0])["about"]["algorithm"] == "ricart-agrawala"
+    assert picture.read_text().startswith("<svg")
+    assert "ENTERS" in peerlock("diagram", str(trace)).stdout
+    peerlock("diagram", str(trace), "--svg", str(tmp_path / "again.svg"))
+    assert (tmp_path / "again.svg").read_text() == picture.read_text()
+    assert "byte for byte" in peerlock("replay", str(trace)).stdout
+    trace.write_text(trace.read_text().replace('"t":0.1', '"t":0.2').replace('"seed":1', '"seed":2'))
+    assert "does not replay: line" in peerlock("replay", str(trace), code=2).stderr
+
+
+def test_compare(tmp_path: Path) -> None:
+    plot = tmp_path / "c.svg"
+    words = (
+        "compare",
+        "suzuki-kasami-a",
+        "ricart-agrawala",
+        "examples/my_lock.py:CentralLock",
+        "--entries",
+        "3",
+        "--seed",
+        "1..2",
+    )
+    result = as_json(*words, "--sizes", "2,4", "--thinks", "0,5", "--plot", str(plot))
+    assert [row["algorithm"] for row in result["table"]] == [words[1], words[2], words[3]]
+    assert len(result["against_n"]) == len(result["against_load"]) == 6
+    assert plot.read_text().startswith("<?xml")
+    assert "ricart-agrawala" in peerlock(*words).stdout
+
+
+def test_play(tmp_path: Path) -> None:
+    file = tmp_path / "t.txt"
+    file.write_text("algorithm ricart-agrawala\nnodes 2\nrequest 1\n")
+    assert "1 sends REQUEST(n=1) to 2" in peerlock("play", str(file)).stdout
+    assert "+    1 sends REQUEST(n=1) to 2" in peerlock("play", "--check", str(file), code=1).stdout
+    peerlock("play", "--write", str(file))
+    peerlock("play", "--check", str(file))
+
+
+def test_bench_sim_runs() -> None:
+    result = as_json("bench", "sim", "--runs", "1", "--messages", "2000", "--nodes", "20")
+    assert set(result["messages_per_second"]) == {"peerlock", "SimPy 4", "heapq", "heapq, inlined"}
+    assert len(result["large"]) == 12
+    for name, row in result["large"].items():
+        assert row["messages"] == row["expected"], name
+        assert (row["entries"], row["violations"], row["stuck"]) == (20, 0, 0), name
+
+
+def test_an_own_algorithm() -> None:
+    figures = as_json("sim", "examples/my_lock.py:CentralLock", "-n", "4", "--seed", "1..20", "--inside", "3")
+    assert (figures["violations"], figures["stuck"], figures["form"]) == (0, [], "own")
+    assert figures["messages_per_entry"]["max"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("sim", "ricart-agrawalla"), "No algorithm is called 'ricart-agrawalla'. Did you mean ricart-agrawala"),
+        (("sim", "dijkstra-ring", "-n", "1"), "A network needs at least 2 nodes; got 1."),
+        (("sim", "suzuki-kasami-b", "--l", "1"), "needs L >= 2; got L = 1."),
+        (("sim", "dijkstra-ring", "--topology", "star"), "needs a ring"),
+        (("sim", "ricart-agrawala", "--seed", "x"), "'x' is not a seed: write 7, 1..100 or 1,2,5."),
+        (("sim", "ricart-agrawala", "--seed", "9..1"), "is not a seed"),
+        (("sim", "ricart-agrawala", "--set", "own_counts"), "write --set NAME=VALUE"),
+        (("sim", "ricart-agrawala", "--inside", "x"), "is not a node that is inside"),
+        (
+            ("sim", "ricart-agrawala", "--seed", "1..2", "--trace", "t.jsonl"),
+            "A trace or a diagram is of one run: give one seed.",
+        ),
+        (("sim", "ricart-agrawala", "--trace", "no/where/t.jsonl"), "cannot be written: No such file or directory."),
+        (("sim", "ricart-agrawala-implicit", "--delay", "exponential:1"), "needs a delay bound"),
+        (("sim", "examples/my_lock.py:Request"), "is not a class derived from peerlock.State"),
+        (("sim", "helary-plouzeau-raynal", "--topology", "README.md.gml"), "cannot be read"),
+        (("compare", "--plot", "x.pdf"), "a plot is a .png or an .svg file"),
+        (("compare", "--sizes", "many", "--plot", "x.png"), "is not a number of nodes"),
+        (("diagram", "README.md"), "README.md is not a trace"),
+        (("play", "nowhere.txt"), "cannot be read"),
+        (("sim",), "Missing argument"),
+        (("sim", "ricart-agrawala", "--entries", "many"), "Input should be a valid integer"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_exit_code_2(words: tuple[str, ...], sentence: str) -> None:
+    done = peerlock(*words, code=2)
+    assert sentence in " ".join(done.stderr.replace("│", " ").split())
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_a_class_that_lacks_a_method(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from peerlock import *\nclass MyLock(State):\n    me: Node\n")
+    assert "has no method start(me, shape, inside)" in peerlock("sim", f"{file}:MyLock", code=2).stderr
+
+
+def test_notes_about_a_file_go_to_stderr() -> None:
+    done = peerlock(
+        "sim",
+        "helary-plouzeau-raynal",
+        "--topology",
+        "examples/topologies/Kdl.gml",
+        "--load",
+        "nodes:3",
+        "--entries",
+        "1",
+        "--json",
+    )
+    assert "lists 4 edges more than once without saying that it is a multigraph" in done.stderr
+    assert json.loads(done.stdout)["nodes"] == 754
+
+
+def test_help() -> None:
+    for command in ("sim", "compare", "diagram", "replay", "play", "algorithms", "bench"):
+        assert command in peerlock("--help").stdout
+        assert "Usage" in peerlock(command, "--help").stdout
