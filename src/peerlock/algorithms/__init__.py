@@ -114,7 +114,7 @@ _ENTRIES = (
     Entry("suzuki-kasami-a", SK85, 1985, {"standard": suzuki_kasami_a.SuzukiKasamiA},
           Cost("0 or N", lambda s: (0, s.n))),
     Entry("suzuki-kasami-b", SK85, 1985,
-          {"repaired": suzuki_kasami_b.SuzukiKasamiB, "as_printed": suzuki_kasami_b.AsPrinted},
+          {"repaired": suzuki_kasami_b.SuzukiKasamiB, "as_printed": suzuki_kasami_b_as_printed.AsPrinted},
           Cost("L*N + N-1 for L entries of a node, so 0 to 2N-1", lambda s: (0, 2 * s.n - 1)), options=("l",)),
     Entry("helary-plouzeau-raynal", HPR86, 1986,
           {"repaired": helary_plouzeau_raynal.HelaryPlouzeauRaynal, "as_printed": helary_plouzeau_raynal.AsPrinted},

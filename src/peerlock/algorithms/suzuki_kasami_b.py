@@ -1,10 +1,6 @@
-"""Suzuki and Kasami 1985, Figure 2: Algorithm B.
+"""Suzuki and Kasami 1985: Algorithm B, repaired.
 
-Algorithm A with request numbers counted modulo L, for any L >= 2. The L requests of a node with the numbers 0 to L-1
-are a *round*. A node that has got all L of somebody's round sends REPLY, and at the end of its round a node keeps the
-privilege until it has a REPLY from everybody, so that requests of two rounds never are under way together.
-
-As printed the figure fails twice, and `SuzukiKasamiB` repairs both:
+The figure, `suzuki_kasami_b_as_printed`, fails twice:
 
 1. A holder that enters again without asking still has RN[I] = L-1 after the critical section, so it waits for N-1
    REPLYs a second time. Nobody will ever send them: everybody waits for ever. Repair: a round ends with an entry
@@ -18,27 +14,10 @@ As printed the figure fails twice, and `SuzukiKasamiB` repairs both:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, Row, State, put, row
-from peerlock.errors import UsageError
-
-
-class Request(Ask, frozen=True, tag=1):
-    """REQUEST(j, n): node j, the sender, asks; n counts its requests modulo L."""
-
-    n: int
-
-
-class Privilege(Grant, frozen=True, tag=2):
-    """PRIVILEGE(Q, LN)."""
-
-    q: tuple[Node, ...]
-    ln: Row
-
-
-class Reply(Grant, frozen=True, tag=3):
-    """REPLY: the sender has received all L requests of the addressee's round."""
+from peerlock.algorithms.suzuki_kasami_b_as_printed import AsPrinted, Privilege
+from peerlock.contract import NOBODY, Members, Mode, Node, Out, Row, put, row
 
 
 class PrivilegeWithRounds(Privilege, frozen=True, tag=4):
@@ -47,113 +26,6 @@ class PrivilegeWithRounds(Privilege, frozen=True, tag=4):
     called: ClassVar[str] = "PRIVILEGE"
 
     ln_round: Row
-
-
-Message: TypeAlias = Request | Privilege | PrivilegeWithRounds | Reply
-
-
-class AsPrinted(State):
-    me: Node  # I
-    others: tuple[Node, ...]  # {1, 2, ..., N} - {I}
-    l: int  # L
-    rn: Row  # RN[j]: youngest request number heard from j
-    request_count: Row  # RequestCount[j]: how many of j's round have arrived here
-    ln: Row = ()  # LN[j]: number of j's last granted request; holder only
-    q: tuple[Node, ...] = ()  # Q: waiting nodes, next first; holder only
-    have_privilege: bool = False
-    requesting: bool = False  # waiting, inside or at the wait for REPLYs
-    reply_count: int = 0
-    ending: bool = False  # at "Wait until ReplyCount = N - 1"
-    unread: tuple[Privilege, ...] = ()  # arrived when P1 was not at its wait; read at the next one
-
-    @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, l: int = 2) -> Self:
-        if l < 2:
-            raise UsageError(f"Algorithm B counts requests modulo L and needs L >= 2; got L = {l}.")
-        node = cls(me, shape.others(me), l, rn=row(shape.all, -1), request_count=row(shape.all, 0))
-        if me in (inside or {shape.home}):
-            node.ln, node.have_privilege, node.requesting = node.rn, True, me in inside
-        return node
-
-    def request(self, mode: Mode, out: Out[Message]) -> None:
-        """P1, up to the wait."""
-        self.requesting = True
-        if self.have_privilege:
-            out.enter()
-            return
-        self.rn = put(self.rn, self.me, (self.rn[self.me] + 1) % self.l)
-        request = Request(self.rn[self.me])
-        for j in self.others:
-            out.send(j, request)
-        if self.unread:
-            privilege, self.unread = self.unread[0], self.unread[1:]
-            self.on_privilege(privilege, out)
-
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
-        if isinstance(message, Request):
-            self.on_request(source, message.n, out)
-        elif isinstance(message, Privilege):
-            self.on_privilege(message, out)
-        else:
-            self.on_reply(out)
-
-    def on_privilege(self, privilege: Privilege, out: Out[Message]) -> None:
-        """P1, the end of the wait."""
-        if not self.requesting or self.have_privilege:
-            self.unread = (*self.unread, privilege)
-            return
-        self.q, self.ln, self.have_privilege = privilege.q, privilege.ln, True
-        out.enter()
-
-    def release(self, out: Out[Message]) -> None:
-        """P1, after the critical section, up to the wait for REPLYs."""
-        self.ln = put(self.ln, self.me, self.rn[self.me])
-        self.ending = True
-        if not self.ends_round():
-            self.finish(out)
-        elif self.reply_count == len(self.others):
-            self.end_round(out)
-
-    def ends_round(self) -> bool:
-        return self.rn[self.me] == self.l - 1
-
-    def end_round(self, out: Out[Message]) -> None:
-        self.reply_count = 0
-        self.finish(out)
-
-    def finish(self, out: Out[Message]) -> None:
-        """P1, the rest."""
-        for j in self.others:
-            if j not in self.q and self.waits(j):
-                self.q = (*self.q, j)
-        if self.q:
-            self.pass_privilege(self.q[0], self.q[1:], out)
-        self.requesting = self.ending = False
-        out.idle()
-
-    def on_request(self, j: Node, n: int, out: Out[Message]) -> None:
-        """P2."""
-        self.request_count = put(self.request_count, j, self.request_count[j] + 1)
-        if self.request_count[j] == self.l:
-            out.send(j, Reply())
-            self.request_count = put(self.request_count, j, 0)
-        begins = self.request_count[j] == 1
-        self.rn = put(self.rn, j, n if begins else max(self.rn[j], n))
-        if self.have_privilege and not self.requesting and self.waits(j):
-            self.pass_privilege(j, self.q, out)
-
-    def on_reply(self, out: Out[Message]) -> None:
-        """P3."""
-        self.reply_count += 1
-        if self.ending and self.reply_count == len(self.others):
-            self.end_round(out)
-
-    def waits(self, j: Node) -> bool:
-        return self.rn[j] == (self.ln[j] + 1) % self.l
-
-    def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Message]) -> None:
-        out.send(to, Privilege(q, self.ln))
-        self.q, self.ln, self.have_privilege = (), (), False
 
 
 class SuzukiKasamiB(AsPrinted):
@@ -170,13 +42,13 @@ class SuzukiKasamiB(AsPrinted):
         node.ln_round = node.rn_round if node.have_privilege else ()
         return node
 
-    def request(self, mode: Mode, out: Out[Message]) -> None:
+    def request(self, mode: Mode, out: Out[Any]) -> None:
         self.asked = not self.have_privilege
         if self.asked and self.rn[self.me] in (-1, self.l - 1):
             self.turn(self.me)
         super().request(mode, out)
 
-    def on_request(self, j: Node, n: int, out: Out[Message]) -> None:
+    def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
         if self.request_count[j] == 0:
             self.turn(j)
         super().on_request(j, n, out)
@@ -184,20 +56,20 @@ class SuzukiKasamiB(AsPrinted):
     def turn(self, j: Node) -> None:
         self.rn_round = put(self.rn_round, j, 1 - self.rn_round[j])
 
-    def on_privilege(self, privilege: Privilege, out: Out[Message]) -> None:
+    def on_privilege(self, privilege: Privilege, out: Out[Any]) -> None:
         assert self.requesting and not self.have_privilege, f"privilege for node {self.me}, which does not wait: {self}"
         assert isinstance(privilege, PrivilegeWithRounds)
         self.ln_round = privilege.ln_round
         super().on_privilege(privilege, out)
 
-    def release(self, out: Out[Message]) -> None:
+    def release(self, out: Out[Any]) -> None:
         self.ln_round = put(self.ln_round, self.me, self.rn_round[self.me])
         super().release(out)
 
     def ends_round(self) -> bool:
         return self.asked and super().ends_round()
 
-    def finish(self, out: Out[Message]) -> None:
+    def finish(self, out: Out[Any]) -> None:
         self.asked = False
         super().finish(out)
 
@@ -206,6 +78,6 @@ class SuzukiKasamiB(AsPrinted):
         other_round = self.rn_round[j] != self.ln_round[j]
         return super().waits(j) and other_round == (self.rn[j] == 0)
 
-    def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Message]) -> None:
+    def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Any]) -> None:
         out.send(to, PrivilegeWithRounds(q, self.ln, self.ln_round))
         self.q, self.ln, self.ln_round, self.have_privilege = (), (), (), False
