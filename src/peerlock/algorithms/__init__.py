@@ -29,6 +29,7 @@ from peerlock.algorithms import (
     ricart_agrawala_token,
     suzuki_kasami_a,
     suzuki_kasami_b,
+    suzuki_kasami_b_as_printed,
 )  # fmt: skip
 from peerlock.contract import NOBODY, Algorithm, Members, Mode, Needs, Neighbours, Node, Ring, Shape, Wire
 from peerlock.errors import UnknownAlgorithm, UsageError
