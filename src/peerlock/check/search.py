@@ -1,119 +1,198 @@
-"""Every interleaving, breadth first: a first checker, fifty lines, for small groups.
-
-A global state is the nodes' states, how often each may still ask, and the bag of messages in flight; timers that run are
-events that may happen at any time. Two global states are the same if these are equal. The next issue replaces this by a
-search over interned integers; its counts must be these.
-"""
+"""The search itself: level after level, until there is nothing new, something is wrong, or a limit is reached."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
-from typing import Any, TypeAlias
+import time
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
-from peerlock.algorithms import Chosen
-from peerlock.contract import NOBODY, Effects, Mode, Node, Shape, Wire
+from peerlock.check.engine import CHUNK, Cells, Engine, Keys, Level, Outgrown, unique, unseen
+from peerlock.check.model import Action, Model
 
-Flight: TypeAlias = tuple[tuple[Node, Node, Wire], ...]  # sorted: a bag
-Local: TypeAlias = tuple[Any, str, int]  # algorithm, where it is in its invocation, entries left
-Global: TypeAlias = tuple[tuple[Local, ...], Flight, tuple[tuple[Node, str], ...]]
+RUNS = 6  # so many sorted runs of seen states before the small ones are merged
 
 
-class Found(Struct):
-    states: int
-    transitions: int
+class Step(Struct, frozen=True):
+    """One step of a way: what happened where, and the row afterwards."""
+
+    at: int
+    action: Action
+    row: tuple[int, ...]
+
+
+class Outcome(Struct):
+    """What a search has found."""
+
+    states: int = 0
+    transitions: int = 0
+    depth: int = 0
+    seconds: float = 0.0
+    finished: bool = False
     violated: str | None = None
-    path: tuple[str, ...] = ()
+    row: tuple[int, ...] | None = None  # the first state that violates
+    way: tuple[Step, ...] = ()  # the shortest way to it
+    exact: bool = True
+    collision_bound: float = 0.0
+    handler_calls: int = 0
 
 
-def explore(
-    chosen: Chosen,
-    shapes: Mapping[Node, Shape],
-    entries: Sequence[int],
-    inside: Mapping[Node, Mode] = NOBODY,
-    *,
-    fifo: bool = False,
-    timers: bool = True,
-    most: int = 10_000_000,
-) -> Found:
-    """All states that can be reached; stops at the first in which two are inside or somebody waits for ever."""
-    nodes = tuple(shapes)
-    locals_ = tuple(
-        (chosen.start(j, shapes[j], inside), "inside" if j in inside else "idle", left)
-        for j, left in zip(nodes, entries, strict=True)
-    )
-    first: Global = (locals_, (), ())
-    came: dict[Any, tuple[Any, str]] = {_key(first): (None, "")}
-    level, transitions = [first], 0
-    while level:
-        following = []
-        for state in level:
-            steps = 0
-            for label, successor in _steps(nodes, state, fifo, timers):
-                steps += 1
-                key = _key(successor)
-                if key not in came:
-                    came[key] = (_key(state), label)
-                    following.append(successor)
-                    if sum(where == "inside" for _, where, _ in successor[0]) > 1:
-                        return Found(len(came), transitions + steps, "two inside", _path(came, key))
-            transitions += steps
-            if not steps and any(where != "idle" for _, where, _ in state[0]):
-                return Found(len(came), transitions, "stuck", _path(came, _key(state)))
-        level = following
-        if len(came) > most:
-            return Found(len(came), transitions, "unfinished")
-    return Found(len(came), transitions)
+# Given the rows of a level and how many actions each has, the name of a violated property and one row that violates it.
+Check = Callable[[list[Cells], Cells], tuple[str, int] | None]
+Progress = Callable[[Outcome], None]
 
 
-def _steps(nodes: tuple[Node, ...], state: Global, fifo: bool, timers: bool) -> Iterator[tuple[str, Global]]:
-    locals_, flight, running = state
-    for index, j in enumerate(nodes):
-        _, where, left = locals_[index]
-        if where == "idle" and left:
-            yield f"request {j}", _step(nodes, state, index, lambda node, out: node.request("write", out), "waiting", 1)
-        if where == "inside":
-            yield f"release {j}", _step(nodes, state, index, lambda node, out: node.release(out), "ending", 0)
-    seen: set[Any] = set()
-    for at, (source, to, message) in enumerate(flight):
-        channel = (source, to) if fifo else (source, to, message)
-        if channel in seen:
-            continue
-        seen.add(channel)
-        rest = (locals_, flight[:at] + flight[at + 1 :], running)
-        receive = lambda node, out, source=source, message=message: node.receive(source, message, out)  # noqa: E731
-        yield f"deliver {source}->{to} {message}", _step(nodes, rest, nodes.index(to), receive, None, 0, fifo)
-    for j, name in running if timers else ():
-        rest = (locals_, flight, tuple(timer for timer in running if timer != (j, name)))
-        fire = lambda node, out, name=name: node.on_timeout(name, out)  # noqa: E731
-        yield f"timeout {j} {name}", _step(nodes, rest, nodes.index(j), fire, None, 0, fifo)
+class Search:
+    """Breadth first over all states of a model."""
+
+    def __init__(self, model: Model, check: Check, *, exact_bits: int = 64, chunk: int = CHUNK) -> None:
+        self.model, self.check, self.chunk = model, check, chunk
+        self.engine = Engine(model, exact_bits=exact_bits)
+        self.levels: list[Level] = []
+        self.runs: list[Keys] = []
+        self.outcome = Outcome()
+
+    def run(
+        self, max_states: int | None = None, max_seconds: float | None = None, progress: Progress | None = None
+    ) -> Outcome:
+        began, outcome = time.monotonic(), self.outcome
+        self.levels = [self.engine.first()]
+        self._remember(self.levels[0].keys)
+        while True:
+            level = self.levels[-1]
+            outcome.states += len(level)
+            outcome.seconds = time.monotonic() - began
+            outcome.depth = len(self.levels) - 1
+            if progress:
+                progress(outcome)
+            if self._violates(level):
+                break
+            over = (max_states and outcome.states >= max_states) or (max_seconds and outcome.seconds > max_seconds)
+            if over:
+                break
+            following = self._next(level)
+            if not len(following):
+                outcome.finished = True
+                break
+            self.levels.append(following)
+            self._remember(following.keys)
+        outcome.seconds = time.monotonic() - began
+        outcome.exact, outcome.handler_calls = self.engine.exact, self.model.handler_calls
+        if not outcome.exact:
+            # The chance that two of so many random 64-bit keys are equal.
+            outcome.collision_bound = outcome.states**2 / 2 / 2**64
+        return outcome
+
+    # -- a level -------------------------------------------------------------------------------
+
+    def _chunks(self, level: Level) -> list[slice]:
+        return [slice(start, start + self.chunk) for start in range(0, len(level), self.chunk)]
+
+    def _violates(self, level: Level) -> bool:
+        for part in self._chunks(level):
+            columns = self._rows(level, part)
+            enabled = np.zeros(len(columns[0]), np.int32)
+            for table, cells in zip(self.engine.tables, columns, strict=True):
+                enabled += table.count(cells)
+            found = self.check(columns, enabled)
+            if found is not None:
+                name, at = found
+                self.outcome.violated = name
+                self.outcome.row = tuple(int(column[at]) for column in columns)
+                return True
+        return False
+
+    def _rows(self, level: Level, part: slice) -> list[Cells]:
+        if level.rows is not None:
+            return [column[part] for column in level.rows]
+        return self.engine.unpack(level.keys[part])
+
+    def _next(self, level: Level) -> Level:
+        pending: list[Level] = []
+        for part in self._chunks(level):
+            while True:
+                try:
+                    pending.append(self._expand(level, part))
+                    break
+                except Outgrown:
+                    self.engine.grow([*self.levels, *pending], self.runs)
+        return self._merged(pending)
+
+    def _expand(self, level: Level, part: slice) -> Level:
+        """The states that a chunk leads to and that were not seen in an earlier level."""
+        columns, keys = self._rows(level, part), level.keys[part]
+        exact = self.engine.exact
+        found = list(self.engine.successors(columns, keys))
+        transitions = sum(len(parents) for _, parents, _, _ in found)
+        if exact:
+            fresh = unique(np.concatenate([keys for *_, keys in found])) if found else np.zeros(0, np.uint64)
+            result = Level(fresh[unseen(fresh, self.runs)], None)
+        else:
+            result = self._expand_inexact(columns, found)
+        self.outcome.transitions += transitions
+        return result
+
+    def _expand_inexact(self, columns: list[Cells], found: list[tuple[int, Cells, Cells, Keys]]) -> Level:
+        if not found:
+            return Level(np.zeros(0, np.uint64), [np.zeros(0, np.int32) for _ in columns])
+        keys = np.concatenate([keys for *_, keys in found])
+        keys, order = np.unique(keys, return_index=True)
+        fresh = unseen(keys, self.runs)
+        keys, order = keys[fresh], order[fresh]
+        rows = [np.zeros(len(keys), np.int32) for _ in columns]
+        start = 0
+        for at, parents, actions, part in found:
+            mine = np.flatnonzero((order >= start) & (order < start + len(part)))
+            which = order[mine] - start
+            for row, cells in zip(
+                rows, self.engine.rows_after(columns, at, parents[which], actions[which]), strict=True
+            ):
+                row[mine] = cells
+            start += len(part)
+        return Level(keys, rows)
+
+    def _merged(self, parts: list[Level]) -> Level:
+        if len(parts) == 1:
+            return parts[0]
+        keys = np.concatenate([part.keys for part in parts])
+        if self.engine.exact:
+            return Level(unique(keys), None)
+        keys, order = np.unique(keys, return_index=True)
+        every = [part.rows for part in parts if part.rows is not None]
+        return Level(keys, [np.concatenate([rows[at] for rows in every])[order] for at in range(self.engine.n)])
+
+    def _remember(self, keys: Keys) -> None:
+        self.runs.append(keys)
+        while len(self.runs) > RUNS or (len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1])):
+            small = self.runs.pop()
+            self.runs[-1] = np.sort(np.concatenate([self.runs[-1], small]), kind="stable")
+
+    # -- the way to a state --------------------------------------------------------------------
+
+    def way_to(self, row: tuple[int, ...]) -> tuple[Step, ...]:
+        """A shortest way from the first state to one in the last level, found backwards."""
+        steps: list[Step] = []
+        for level in reversed(self.levels[:-1]):
+            before, at, action = self._predecessor(level, row)
+            steps.append(Step(at, action, row))
+            row = before
+        return tuple(reversed(steps))
+
+    def _predecessor(self, level: Level, row: tuple[int, ...]) -> tuple[tuple[int, ...], int, Action]:
+        key = self.engine.key_of([np.array([cell], np.int32) for cell in row])[0]
+        for part in self._chunks(level):
+            columns = self._rows(level, part)
+            for at, parents, actions, keys in self.engine.successors(columns, level.keys[part]):
+                hits = np.flatnonzero(keys == key)
+                if len(hits):
+                    parent = int(parents[hits[0]])
+                    action = self.engine.tables[at].actions[int(actions[hits[0]])]
+                    return tuple(int(column[parent]) for column in columns), at, action
+        raise AssertionError(f"no state of the level before leads to {row}")
 
 
-def _step(
-    nodes: tuple[Node, ...], state: Global, index: int, act: Any, where: str | None, used: int, fifo: bool = False
-) -> Global:
-    locals_, flight, running = state
-    node, out = copy(locals_[index][0]), Effects()
-    act(node, out)
-    where = "idle" if out.ended else "inside" if out.entered else where or locals_[index][1]
-    me = nodes[index]
-    new = (node, where, locals_[index][2] - used)
-    sent = tuple((me, to, message) for to, message in out.sent)
-    bag = flight + sent if fifo else tuple(sorted(flight + sent, key=repr))
-    timers = tuple(sorted({*running, *((me, name) for name, _ in out.timers)}))
-    return (*locals_[:index], new, *locals_[index + 1 :]), bag, timers
-
-
-def _key(state: Global) -> Any:
-    locals_, flight, running = state
-    return tuple((node.key(), where, left) for node, where, left in locals_), flight, running
-
-
-def _path(came: dict[Any, tuple[Any, str]], key: Any) -> tuple[str, ...]:
-    labels = []
-    while key is not None:
-        key, label = came[key]
-        labels.append(label)
-    return tuple(reversed(labels[:-1]))
+def features(model: Model, at: int, of: Callable[[Any, Any], int], cells: int) -> Any:
+    """`of(local, inbox)` for the first `cells` cells of a node."""
+    return np.array([of(model.local(at, cell), model.inbox(at, cell)) for cell in range(cells)], np.int32)

@@ -1,0 +1,258 @@
+"""What a checker explores: one group of nodes as interned integers.
+
+A global state is one *cell* a node. A cell is a node's local state (its algorithm, where it is in its invocation, how often it
+may still ask, which timers run) with its inbox (what is under way to it). A step of a node depends on its cell alone, and it
+changes other cells only by adding messages to their inboxes. So a step is computed once for each cell in which it can happen,
+and from then on it is a look-up: (cell, action) -> (cell, what is added to whom), and (cell, what is added) -> cell.
+
+This file does the look-ups that have never been done, with the algorithm's own code. `search` does all the others, in bulk.
+
+- The network is a bag of messages for each node, or with `fifo` a queue for each pair. Equal bags are equal inboxes.
+- A timer that runs may fire at any time. With `delay_bound` time is discrete instead: see `_Timed`.
+- A crash may happen at any time, as long as the budget lasts. What is under way to a dead node is dropped.
+- A handler that raises `AssertionError` has been brought into a state that its author excluded: that is a violation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any, NamedTuple, TypeAlias
+
+from peerlock.algorithms import Chosen
+from peerlock.contract import NOBODY, Effects, Mode, Node, Shape, Wire
+from peerlock.errors import ContractError
+
+ANY = -1  # entries left: no bound
+
+Inbox: TypeAlias = tuple[Any, ...]  # sorted message numbers; fifo: ((source, numbers), ...)
+
+
+class Local(NamedTuple):
+    """A node without its inbox. `algorithm` is never changed once it is here."""
+
+    algorithm: Any
+    where: str  # idle, waiting, inside, ending, crashed, broken
+    left: int  # how often it may still ask
+    mode: Mode = "write"
+    timers: tuple[str, ...] = ()
+    broken: str = ""  # the assertion that failed
+
+
+class Letter(NamedTuple):
+    """A message under way to a node."""
+
+    source: Node
+    message: Wire
+
+
+class Action(NamedTuple):
+    """One thing that can happen at a node in some cell."""
+
+    what: str  # request, release, deliver, timeout, crash
+    detail: Any  # mode, Letter, timer
+    cell: int  # of the node afterwards
+    sends: tuple[tuple[int, int], ...]  # (column, bundle): what is added to whom
+    entered: bool
+
+
+class Column:
+    """The cells of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.cells: list[tuple[int, Inbox]] = []  # cell -> (local, inbox)
+        self.ids: dict[tuple[int, Inbox], int] = {}
+        self.locals: list[Local] = []
+        self.local_ids: dict[Any, int] = {}
+        self.letters: list[Letter] = []
+        self.letter_ids: dict[Letter, int] = {}
+        self.bundles: list[tuple[int, ...]] = [()]  # bundle -> letters; 0 is nothing
+        self.bundle_ids: dict[tuple[int, ...], int] = {(): 0}
+        self.steps: dict[tuple[int, str, Any], Any] = {}  # (local, what, detail) -> what came of it
+
+    def local(self, local: Local) -> int:
+        key = (local.algorithm.key(), *local[1:])
+        found = self.local_ids.get(key)
+        if found is None:
+            found = self.local_ids[key] = len(self.locals)
+            self.locals.append(local)
+        return found
+
+    def cell(self, local: int, inbox: Inbox) -> int:
+        found = self.ids.get((local, inbox))
+        if found is None:
+            found = self.ids[local, inbox] = len(self.cells)
+            self.cells.append((local, inbox))
+        return found
+
+    def letter(self, letter: Letter) -> int:
+        found = self.letter_ids.get(letter)
+        if found is None:
+            found = self.letter_ids[letter] = len(self.letters)
+            self.letters.append(letter)
+        return found
+
+    def bundle(self, letters: tuple[int, ...]) -> int:
+        found = self.bundle_ids.get(letters)
+        if found is None:
+            found = self.bundle_ids[letters] = len(self.bundles)
+            self.bundles.append(letters)
+        return found
+
+
+class Model:
+    """A group: which cells there are, what can happen in each, and what a message does to an inbox."""
+
+    def __init__(
+        self,
+        chosen: Chosen,
+        shapes: Mapping[Node, Shape],
+        entries: Sequence[int],
+        inside: Mapping[Node, Mode] = NOBODY,
+        *,
+        fifo: bool = False,
+        crashes: int = 0,
+    ) -> None:
+        self.chosen, self.fifo, self.crashes = chosen, fifo, crashes
+        self.nodes = tuple(shapes)
+        self.columns = [Column(node) for node in self.nodes]
+        self.place = {node: at for at, node in enumerate(self.nodes)}
+        self.handler_calls = 0
+        first = []
+        for column, left in zip(self.columns, entries, strict=True):
+            node = column.node
+            where = "inside" if node in inside else "idle"
+            algorithm = chosen.start(node, shapes[node], inside)
+            local = Local(algorithm, where, left, inside.get(node, "write"))
+            first.append(column.cell(column.local(local), ()))
+        self.first = tuple(first)
+
+    # -- what can happen -----------------------------------------------------------------------
+
+    def actions(self, at: int, cell: int) -> list[Action]:
+        """Everything that can happen at node number `at` in `cell`."""
+        column = self.columns[at]
+        number, inbox = column.cells[cell]
+        local = column.locals[number]
+        if local.where in ("crashed", "broken"):
+            return []
+        steps: list[Action] = []
+        if local.where == "idle" and local.left:
+            steps += [self._act(at, number, inbox, "request", mode) for mode in self.chosen.needs.modes]
+        if local.where == "inside":
+            steps.append(self._act(at, number, inbox, "release", None))
+        steps += [
+            self._act(at, number, rest, "deliver", column.letters[letter]) for letter, rest in self._deliverable(inbox)
+        ]
+        steps += [self._act(at, number, inbox, "timeout", name) for name in local.timers]
+        if self.crashes:
+            steps.append(self._crash(at, local))
+        return steps
+
+    def _deliverable(self, inbox: Inbox) -> list[tuple[int, Inbox]]:
+        """Which letter can arrive next, and what the inbox is then."""
+        found: list[tuple[int, Inbox]] = []
+        if self.fifo:
+            for at, (source, queue) in enumerate(inbox):
+                rest = (*inbox[:at], *(((source, queue[1:]),) if len(queue) > 1 else ()), *inbox[at + 1 :])
+                found.append((queue[0], rest))
+        else:
+            for at, letter in enumerate(inbox):
+                if at == 0 or inbox[at - 1] != letter:
+                    found.append((letter, inbox[:at] + inbox[at + 1 :]))
+        return found
+
+    def add(self, at: int, cell: int, bundle: int) -> int:
+        """The cell of node number `at` when these letters are under way to it as well."""
+        column = self.columns[at]
+        number, inbox = column.cells[cell]
+        if column.locals[number].where == "crashed":
+            return cell
+        letters = column.bundles[bundle]
+        if not self.fifo:
+            return column.cell(number, tuple(sorted(inbox + letters)))
+        queues = {source: queue for source, queue in inbox}  # noqa: C416
+        for letter in letters:
+            source = column.letters[letter].source
+            queues[source] = (*queues.get(source, ()), letter)
+        return column.cell(number, tuple(sorted(queues.items())))
+
+    def _act(self, at: int, number: int, inbox: Inbox, what: str, detail: Any) -> Action:
+        column = self.columns[at]
+        key = (number, what, detail)
+        done = column.steps.get(key)
+        if done is None:
+            done = column.steps[key] = self._step(at, column.locals[number], what, detail)
+        after, sends, entered = done
+        return Action(what, detail, column.cell(after, inbox), sends, entered)
+
+    def _step(self, at: int, local: Local, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
+        """Run the algorithm's own code, once for each local state and input."""
+        column, algorithm, out = self.columns[at], copy(local.algorithm), Effects()
+        where, left, mode, timers = local.where, local.left, local.mode, set(local.timers)
+        self.handler_calls += 1
+        try:
+            if what == "request":
+                where, mode, left = "waiting", detail, left if left == ANY else left - 1
+                algorithm.request(detail, out)
+            elif what == "release":
+                where = "ending"
+                algorithm.release(out)
+            elif what == "timeout":
+                timers.discard(detail)
+                algorithm.on_timeout(detail, out)
+            else:
+                algorithm.receive(detail.source, detail.message, out)
+        except AssertionError as problem:
+            broken = local._replace(where="broken", broken=str(problem) or "an assertion of the algorithm failed")
+            return column.local(broken), (), False
+        if out.entered:
+            where = self._became(at, where, "waiting", "inside")
+        if out.ended:
+            where = self._became(at, where, "ending", "idle")
+        if where == "idle":
+            mode = "write"
+        timers |= {name for name, _ in out.timers}
+        after = Local(algorithm, where, left, mode, tuple(sorted(timers)))
+        return column.local(after), self._bundles(at, out.sent), out.entered
+
+    def _became(self, at: int, was: str, must: str, becomes: str) -> str:
+        if was != must:
+            raise ContractError(
+                f"{self.chosen.name}: node {self.nodes[at]} became {becomes} while it was {was}, not {must}."
+            )
+        return becomes
+
+    def _bundles(self, at: int, sent: list[tuple[Node, Wire]]) -> tuple[tuple[int, int], ...]:
+        source = self.nodes[at]
+        letters: dict[int, list[Letter]] = {}
+        for to, message in sent:
+            if to == source or to not in self.place:
+                whom = "itself" if to == source else f"node {to}, which does not exist"
+                raise ContractError(f"{self.chosen.name}: node {source} sent {message} to {whom}.")
+            letters.setdefault(self.place[to], []).append(Letter(source, message))
+        bundles = []
+        for to, found in letters.items():
+            column = self.columns[to]
+            numbers = [column.letter(letter) for letter in found]
+            bundles.append((to, column.bundle(tuple(numbers if self.fifo else sorted(numbers)))))
+        return tuple(bundles)
+
+    def _crash(self, at: int, local: Local) -> Action:
+        column = self.columns[at]
+        dead = column.local(Local(local.algorithm, "crashed", 0))
+        return Action("crash", None, column.cell(dead, ()), (), False)
+
+    # -- looking at a state --------------------------------------------------------------------
+
+    def local(self, at: int, cell: int) -> Local:
+        column = self.columns[at]
+        return column.locals[column.cells[cell][0]]
+
+    def inbox(self, at: int, cell: int) -> list[Letter]:
+        column = self.columns[at]
+        letters = column.cells[cell][1]
+        if self.fifo:
+            return [column.letters[letter] for _, queue in letters for letter in queue]
+        return [column.letters[letter] for letter in letters]

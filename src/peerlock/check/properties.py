@@ -1,0 +1,280 @@
+"""What a state must be like, always or sometimes.
+
+A `Property` gives every cell of every node a number, once; the numbers of a row are added up, and an expression over the
+sum says whether the state is bad. So a property costs one look-up a node and state. With a field of bits for each node the
+sum holds whatever a property needs to know of each; a `Predicate` in Python sees the whole state and is as slow as Python.
+
+The invariants that the papers state are here too, by the ids of their claims, and are checked whenever their algorithm is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peerlock.check.engine import Cells
+from peerlock.check.model import Letter, Local, Model
+from peerlock.contract import Node
+
+Sums = NDArray[np.int64]
+Bad = NDArray[np.bool_]
+
+
+class Property:
+    """Always: no reachable state is bad."""
+
+    name = ""
+    sometimes = False  # else: some reachable state is like this
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._features = [np.zeros(0, np.int64) for _ in model.columns]
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        """The number of a cell of node number `at`."""
+        raise NotImplementedError  # a subclass says which
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        """Which sums are bad; `enabled` counts the actions that can happen."""
+        raise NotImplementedError  # a subclass says which
+
+    def look(self, columns: list[Cells], enabled: Cells) -> Bad:
+        sums = np.zeros(len(enabled), np.int64)
+        for at, cells in enumerate(columns):
+            sums += self._known(at)[cells]
+        return self.bad(sums, enabled)
+
+    def _known(self, at: int) -> NDArray[np.int64]:
+        have, model = self._features[at], self.model
+        count = len(model.columns[at].cells)
+        if len(have) < count:
+            fresh = [self.feature(at, model.local(at, cell), model.inbox(at, cell)) for cell in range(len(have), count)]
+            have = self._features[at] = np.concatenate([have, np.array(fresh, np.int64)])
+        return have
+
+
+class MutualExclusion(Property):
+    """ALL-ME: one writer inside, or readers."""
+
+    name = "mutual exclusion"
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        return 0 if local.where != "inside" else 1 if local.mode == "read" else 1 << 16
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        return np.asarray((sums > 1 << 16) | (sums >> 16 > 1), bool)
+
+
+class Deadlock(Property):
+    """ALL-DF: if nothing more can happen, nobody is in the middle of an invocation. A run that ends has done every entry."""
+
+    name = "no deadlock"
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        return int(local.where not in ("idle", "crashed"))
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        return (enabled == 0) & (sums > 0)
+
+
+class Assertions(Property):
+    """No assertion of the algorithm fails, and no message comes that it excludes."""
+
+    name = "assertions"
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        return int(local.where == "broken")
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        return sums > 0
+
+
+class OneToken(Property):
+    """At most one token, those under way included. `at_node(algorithm)` and `kinds` say what a token is."""
+
+    name = "one token"
+
+    def __init__(self, model: Model, at_node: Callable[[Any], bool], kinds: frozenset[str]) -> None:
+        super().__init__(model)
+        self.at_node, self.kinds = at_node, kinds
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        here = local.where != "crashed" and self.at_node(local.algorithm)
+        return int(here) + sum(letter.message.kind in self.kinds for letter in letters)
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        return sums > 1
+
+
+class PermissionsExclude(Property):
+    """CR-AUTH: never both A_i[j] and A_j[i]."""
+
+    name = "CR-AUTH"
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        n = len(self.model.nodes)
+        return sum(1 << (at * n + self.model.place[j]) for j in local.algorithm.a)
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        n = len(self.model.nodes)
+        bad = np.zeros(len(sums), bool)
+        for i in range(n):
+            for j in range(i):
+                bad |= ((sums >> (i * n + j)) & (sums >> (j * n + i)) & 1).astype(bool)
+        return bad
+
+
+class DijkstraInvariants(Property):
+    """EWD-P0, P1, P3, P6 between steps; P4, P5 of whoever a message is under way to; EWD-LINK.
+
+    P4 and P5 speak of the moment of receipt. A message under way may be received now, so they must hold for the addressee of
+    every message in flight.
+    """
+
+    name = "EWD-P0..P6, EWD-LINK"
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        process = local.algorithm
+        signals = sum(letter.message.kind == "SIGNAL" for letter in letters)
+        tokens = len(letters) - signals
+        alone = (
+            (process.section != "critical" or process.holds_token)  # P0
+            and (not process.holds_token or process.section != "waiting")  # P1
+            and not (process.holds_token and process.section == "noncritical" and process.black)  # P6
+            and (not signals or not process.black)  # P4
+            and (not tokens or process.black or process.section == "waiting")  # P5
+            and signals <= 1
+            and tokens <= 1
+        )
+        bits = process.black | (not process.black and process.section != "waiting") << 1 | (not alone) << 2
+        return int((bits | (signals > 0) << 3 | (tokens > 0) << 4) << (5 * at))
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        bad = np.zeros(len(sums), bool)
+        first = {j: self.model.local(at, self.model.first[at]).algorithm for at, j in enumerate(self.model.nodes)}
+        for at, j in enumerate(self.model.nodes):
+            left = self.model.place[first[j].left]
+            mine, lefts = sums >> (5 * at), sums >> (5 * left)
+            bad |= ((mine & 1) & (lefts >> 1 & 1)).astype(
+                bool
+            )  # P3: black, and its left neighbour white and not waiting
+            bad |= (mine >> 2 & 1).astype(bool)
+            bad |= ((mine >> 3 & 1) & (lefts >> 4 & 1)).astype(bool)  # LINK: a signal to me and the token to my left
+        return bad
+
+
+class State:
+    """A whole state, as a predicate in Python sees it."""
+
+    def __init__(self, model: Model, row: Sequence[int]) -> None:
+        self.nodes: Mapping[Node, Any] = {j: model.local(at, row[at]).algorithm for at, j in enumerate(model.nodes)}
+        self.where: Mapping[Node, str] = {j: model.local(at, row[at]).where for at, j in enumerate(model.nodes)}
+        self.modes: Mapping[Node, str] = {j: model.local(at, row[at]).mode for at, j in enumerate(model.nodes)}
+        self.messages: list[tuple[Node, Node, Any]] = [
+            (letter.source, j, letter.message)
+            for at, j in enumerate(model.nodes)
+            for letter in model.inbox(at, row[at])
+        ]
+
+    @property
+    def inside(self) -> list[Node]:
+        return [j for j, where in self.where.items() if where == "inside"]
+
+    @property
+    def waiting(self) -> list[Node]:
+        return [j for j, where in self.where.items() if where == "waiting"]
+
+
+class Predicate(Property):
+    """A property as a function of the whole state: true means good. Slow: a Python call a state."""
+
+    def __init__(self, model: Model, name: str, good: Callable[[State], bool], sometimes: bool = False) -> None:
+        super().__init__(model)
+        self.name, self.good, self.sometimes = name, good, sometimes
+
+    def look(self, columns: list[Cells], enabled: Cells) -> Bad:
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        # A sometimes property asks for the states that are like this, an always property for those that are not.
+        return np.array([bool(self.good(State(self.model, row))) == self.sometimes for row in rows], bool)
+
+
+class SomebodyWaitsWhileAnotherIsInside(Property):
+    """The model is not vacuous: there is contention in it."""
+
+    name = "sometimes one waits while another is inside"
+    sometimes = True
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        return {"waiting": 1, "inside": 1 << 16}.get(local.where, 0)
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        return (sums & 0xFFFF > 0) & (sums >> 16 > 0)
+
+
+class EverybodyEnters(Property):
+    """The model is not vacuous: with every node there is a state in which it is inside. Seen from the cells, not from rows."""
+
+    name = "sometimes each node that may ask is inside"
+    sometimes = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.seen = {at for at in range(len(model.nodes)) if not model.local(at, model.first[at]).left}
+
+    def look(self, columns: list[Cells], enabled: Cells) -> Bad:
+        for at in range(len(self.model.nodes)):
+            known = self._known(at)
+            if at not in self.seen and bool(known[columns[at]].any()):
+                self.seen.add(at)
+        return np.array([len(self.seen) == len(self.model.nodes)])
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        return int(local.where == "inside")
+
+
+def standard(model: Model) -> list[Property]:
+    """The properties that every algorithm must have, and the invariants of its paper."""
+    found: list[Property] = [MutualExclusion(model), Deadlock(model), Assertions(model)]
+    fields: tuple[str, ...] = getattr(model.chosen.algorithm, "__struct_fields__", ())
+    for field, kind in (
+        ("have_privilege", "PRIVILEGE"), ("token_here", "TOKEN"), ("holds_token", "TOKEN"), ("have_token", "TOKEN"),
+    ):  # fmt: skip
+        if field in fields:
+            found.append(OneToken(model, attrgetter(field), frozenset({kind})))
+    if model.chosen.name == "carvalho-roucairol":
+        found.append(PermissionsExclude(model))
+    if model.chosen.name == "dijkstra-ring":
+        found.append(DijkstraInvariants(model))
+    return [*found, SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model)]
+
+
+class Checks:
+    """Looks at every level; remembers which properties were violated and which sometimes happened."""
+
+    def __init__(self, properties: Sequence[Property]) -> None:
+        self.always = [prop for prop in properties if not prop.sometimes]
+        self.hoped_for = [prop for prop in properties if prop.sometimes]
+        self.happened: set[str] = set()
+
+    def __call__(self, columns: list[Cells], enabled: Cells) -> tuple[str, int] | None:
+        for prop in self.hoped_for:
+            if prop.name not in self.happened and bool(prop.look(columns, enabled).any()):
+                self.happened.add(prop.name)
+        for prop in self.always:
+            found = np.flatnonzero(prop.look(columns, enabled))
+            if len(found):
+                return prop.name, int(found[0])
+        return None
+
+    def verdicts(self, violated: str | None, finished: bool) -> dict[str, str]:
+        """holds, violated, or unfinished, for each property."""
+        result = {}
+        for prop in self.always:
+            result[prop.name] = "violated" if prop.name == violated else "holds" if finished else "unfinished"
+        for prop in self.hoped_for:
+            result[prop.name] = "holds" if prop.name in self.happened else "violated" if finished else "unfinished"
+        return result
