@@ -47,6 +47,15 @@ def size_of(message: Wire) -> int:
     return message.size if isinstance(message, _Told) else len(_packed.encode(message))
 
 
+def told(message: Wire) -> str:
+    """A message as a person writes it: REQUEST(n=0)."""
+    fields = []
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        fields.append(f"{name}={sorted(value) if isinstance(value, frozenset) else value}")
+    return f"{message.kind}({', '.join(fields)})" if fields else message.kind
+
+
 class Recorder:
     """Somebody who wants to know what happens. Every method does nothing; override those of interest."""
 

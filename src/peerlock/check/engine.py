@@ -28,7 +28,7 @@ from peerlock.check.model import Action, Model
 Cells = NDArray[np.int32]
 Keys = NDArray[np.uint64]
 
-CHUNK = 1 << 20  # rows expanded at once
+CHUNK = 1 << 17  # rows expanded at once
 
 
 class Outgrown(Exception):

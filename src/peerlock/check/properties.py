@@ -78,7 +78,7 @@ class Deadlock(Property):
         return int(local.where not in ("idle", "crashed"))
 
     def bad(self, sums: Sums, enabled: Cells) -> Bad:
-        return (enabled == 0) & (sums > 0)
+        return np.asarray((enabled == 0) & (sums > 0), bool)
 
 
 class Assertions(Property):

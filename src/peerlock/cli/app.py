@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 def run() -> int:
     """Run the command that was asked for and give its exit code."""
-    from peerlock.cli import algorithms, bench, compare, diagram, play, sim
+    from peerlock.cli import algorithms, bench, check, compare, diagram, play, sim
 
-    _ = (algorithms, bench, compare, diagram, play, sim)
+    _ = (algorithms, bench, check, compare, diagram, play, sim)
     try:
         app()
     except Unfinished as problem:

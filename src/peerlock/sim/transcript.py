@@ -9,7 +9,7 @@ other line is a command:
     inside 2 [read]         inside at the start; before the first step
     request 1 [read]        node 1 wants to enter
     release 1               node 1 leaves
-    deliver 1->2 [KIND]     the oldest message from 1 to 2, or the oldest of that kind
+    deliver 1->2 [KIND]     the oldest message from 1 to 2, or the oldest of that kind, or exactly that: REQUEST(n=3)
     deliver all             everything in flight, oldest first, until nothing is
     timeout 1 NAME          the timer that node 1 has set
     crash 3                 node 3 stops for ever
@@ -27,13 +27,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET
-
 from peerlock.contract import Effects, Members, Mode, Node, Wire
 from peerlock.errors import PeerlockError, ScriptError
 from peerlock.own import find
 from peerlock.sim import topology
 from peerlock.sim.topology import Topology
+from peerlock.trace import told
 
 _INDENT = "    "
 
@@ -128,8 +127,9 @@ class Stage:
         self.happened.append(f"{j} leaves")
         self._step(j, lambda algorithm, out: algorithm.release(out))
 
-    def _deliver(self, channel: str, kind: str | None = None) -> None:
+    def _deliver(self, channel: str, *words: str) -> None:
         self._begin()
+        kind = " ".join(words)
         if channel == "all":
             for _ in range(10_000):
                 if not self.flight:
@@ -141,7 +141,7 @@ class Stage:
             raise ScriptError("a channel is written 1->2.")
         source, to = int(match[1]), int(match[2])
         for at, (a, b, message) in enumerate(self.flight):
-            if (a, b) == (source, to) and kind in (None, message.kind):
+            if (a, b) == (source, to) and kind in ("", message.kind, told(message)):
                 self._hand_over(at)
                 return
         raise ScriptError(f"no {kind or 'message'} is under way from {source} to {to}.")
@@ -213,7 +213,11 @@ class Stage:
 
     def _step(self, j: Node, act: Callable[[Any, Effects], None]) -> None:
         out = Effects()
-        act(self.nodes[j], out)
+        try:
+            act(self.nodes[j], out)
+        except AssertionError as problem:
+            self.happened.append(f"VIOLATION: an assertion of {j} fails: {problem}")
+            return
         for to, message in out.sent:
             self.flight.append((j, to, message))
             self.happened.append(f"{j} sends {told(message)} to {to}")
@@ -232,15 +236,6 @@ class Stage:
         inside = [j for j, where in self.where.items() if where == "inside"]
         if len(inside) > 1 and any(self.modes.get(j) == "write" for j in inside):
             self.happened.append(f"VIOLATION: {' and '.join(map(str, inside))} are inside")
-
-
-def told(message: Wire) -> str:
-    """A message as a person writes it: REQUEST(n=0)."""
-    fields = []
-    for name in message.__struct_fields__:
-        value = getattr(message, name, UNSET)
-        fields.append(f"{name}={sorted(value) if isinstance(value, frozenset) else value}")
-    return f"{message.kind}({', '.join(fields)})" if fields else message.kind
 
 
 def value_of(text: str) -> Any:

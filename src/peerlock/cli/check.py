@@ -1,0 +1,214 @@
+"""`peerlock check`: every interleaving."""
+
+from __future__ import annotations
+
+import json as json_
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from peerlock.check import counterexample
+from peerlock.check.model import ANY, Model
+from peerlock.check.properties import Checks, Predicate, Property, State, standard
+from peerlock.check.search import Outcome, Search
+from peerlock.cli.app import app, console, options, print_json
+from peerlock.cli.sim import NAME, _inside, save
+from peerlock.errors import UsageError
+from peerlock.observe import diagram as diagrams
+from peerlock.observe import shiviz as shiviz_log
+from peerlock.own import find, load
+from peerlock.sim import topology as topologies
+from peerlock.sim.topology import Topology
+from peerlock.sim.transcript import play
+
+EXIT = {"holds": 0, "violated": 1, "unfinished": 3}
+
+
+@app.command()
+def check(
+    name: Annotated[str, NAME],
+    nodes: Annotated[
+        int | None, typer.Option("-n", "--nodes", help="How many nodes; 3, or what the topology has.")
+    ] = None,
+    entries: Annotated[
+        str, typer.Option(help="How often each node may enter: 2; one number a node: 3,3,1; or any.")
+    ] = "1",
+    topology: Annotated[str | None, typer.Option(help=f"One of: {topologies.SYNTAX}.")] = None,
+    as_printed: Annotated[bool, typer.Option("--as-printed", help="The paper's text, with its errors.")] = False,
+    fifo: Annotated[bool, typer.Option("--fifo", help="Messages between two nodes arrive in the order sent.")] = False,
+    l: Annotated[int | None, typer.Option("--l", help="L of suzuki-kasami-b.")] = None,
+    crashes: Annotated[int, typer.Option(help="So many nodes may die, at any time.")] = 0,
+    inside: Annotated[
+        list[str] | None, typer.Option(help="Who is inside at the start: 2, or 2:read. May be repeated.")
+    ] = None,
+    home: Annotated[int, typer.Option(help="Where the token starts when nobody is inside.")] = 1,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the algorithm: own_counts=true.")
+    ] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            help="Only this property, or your own: ./mine.py:holds, a function of the state. May be repeated.",
+        ),
+    ] = None,
+    max_states: Annotated[int | None, typer.Option(help="Stop after so many states.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    transcript: Annotated[
+        Path | None, typer.Option(help="Write the counterexample as a transcript for peerlock play.")
+    ] = None,
+    diagram: Annotated[Path | None, typer.Option(help="Draw the counterexample, FILE.svg.")] = None,
+    itf: Annotated[Path | None, typer.Option(help="Write the counterexample as ITF, for other tools.")] = None,
+    shiviz: Annotated[Path | None, typer.Option(help="Write the counterexample as a log for ShiViz.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Explore every reachable state of a small group and say whether the properties hold. Exit code 0, 1 or 3 (unfinished)."""
+    settings = options(set_ or [])
+    if l is not None:
+        settings["l"] = l
+    chosen = find(name, as_printed=as_printed, **settings)
+    network = topologies.parse(
+        topology or topologies.default_for(chosen.needs), nodes if nodes is not None or topology else 3
+    )
+    held = dict(_inside(text) for text in inside or [])
+    for node in (*held, home):
+        if node not in network.nodes:
+            raise UsageError(f"There is no node {node}: the nodes are 1 to {network.n}.")
+    bounds = _entries(entries, network.n)
+    shapes = network.shapes(chosen.needs, home, 1.0)
+    model = Model(chosen, shapes, bounds, held, fifo=fifo, crashes=crashes)
+    checks = Checks(_properties(model, property_ or []))
+    search = Search(model, checks)
+    outcome = _run(search, max_states, max_seconds)
+    way = search.way_to(outcome.row) if outcome.row is not None else ()
+    verdicts = checks.verdicts(outcome.violated, outcome.finished)
+    verdict = "violated" if "violated" in verdicts.values() else "holds" if outcome.finished else "unfinished"
+    first = outcome.violated or next((key for key, value in verdicts.items() if value == "violated"), None)
+    result = {
+        "algorithm": chosen.name,
+        "form": chosen.form,
+        "nodes": network.n,
+        "entries": bounds[0] if len(set(bounds)) == 1 else bounds,
+        "network": "fifo" if fifo else "any order",
+        "verdict": verdict,
+        "properties": verdicts,
+        "property": first,
+        "states": outcome.states,
+        "transitions": outcome.transitions,
+        "depth": outcome.depth,
+        "seconds": round(outcome.seconds, 3),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "exact": outcome.exact,
+        "collision_bound": outcome.collision_bound,
+        "trace": counterexample.steps(model, way),
+    }
+    result["entries"] = "any" if result["entries"] == ANY else result["entries"]
+    title = f"{chosen.name}{' as printed' if as_printed else ''}, {network.n} nodes: {first} is violated"
+    script = counterexample.transcript(
+        model, way, _setting(chosen.name, as_printed, settings, network, home, held), title
+    )
+    about = {"algorithm": chosen.name, "form": chosen.form}
+    if way:
+        if transcript:
+            save(transcript, play(script))
+        if diagram:
+            save(diagram, diagrams.svg(counterexample.events(model, way, about)))
+        if itf:
+            save(itf, json_.dumps(counterexample.itf(model, way, title), indent=1))
+        if shiviz:
+            save(shiviz, shiviz_log.log(counterexample.events(model, way, about)))
+    if json:
+        print_json(result)
+    else:
+        _show(result, title, script if way else "", counterexample.events(model, way, about) if way else [])
+    sys.exit(EXIT[verdict])
+
+
+def _entries(text: str, n: int) -> list[int]:
+    if text == "any":
+        return [ANY] * n
+    try:
+        bounds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{text!r} is not a number of entries: write 2, any, or one number a node: 3,3,1.") from None
+    if len(bounds) == 1:
+        bounds *= n
+    if len(bounds) != n or min(bounds) < 0:
+        raise UsageError(f"{text!r}: give one number for all, or one for each of the {n} nodes, none below 0.")
+    return bounds
+
+
+def _properties(model: Model, texts: list[str]) -> list[Property]:
+    known = standard(model)
+    if not texts:
+        return known
+    chosen: list[Property] = []
+    for text in texts:
+        path, colon, function = text.rpartition(":")
+        if colon:
+            good: Callable[[State], bool] = load(path, function)
+            if not callable(good):
+                raise UsageError(f"{text} is not a function of a state.")
+            chosen.append(Predicate(model, function, good))
+            continue
+        found = [prop for prop in known if prop.name == text]
+        if not found:
+            raise UsageError(f"There is no property {text!r}. There are: {', '.join(prop.name for prop in known)}.")
+        chosen += found
+    return chosen
+
+
+def _run(search: Search, max_states: int | None, max_seconds: float | None) -> Outcome:
+    err = Console(stderr=True)
+    with err.status("") as status:
+
+        def progress(outcome: Outcome) -> None:
+            words = f"{outcome.states:,} states, {outcome.transitions:,} transitions, depth {outcome.depth}"
+            status.update(f"{words}, {outcome.seconds:.0f} s")
+
+        try:
+            return search.run(max_states, max_seconds, progress if err.is_terminal else None)
+        except KeyboardInterrupt:
+            print("peerlock: interrupted; this is what is known so far.", file=sys.stderr)
+            return search.outcome
+
+
+def _setting(
+    name: str, as_printed: bool, settings: dict[str, Any], network: Topology, home: int, inside: dict[int, Any]
+) -> list[str]:
+    values = [
+        f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}" for key, value in settings.items()
+    ]
+    lines = [" ".join(["algorithm", name, *(["as_printed"] if as_printed else []), *values])]
+    lines.append(f"topology {network.text} {network.n}")
+    lines += [f"home {home}"] if home != 1 else []
+    return lines + [f"inside {node} {mode}" for node, mode in inside.items()]
+
+
+def _show(result: dict[str, Any], title: str, script: str, events: list[Any]) -> None:
+    out = console()
+    form = "" if result["form"] == "standard" else f", {result['form'].replace('_', ' ')}"
+    words = f"{result['algorithm']}{form}: {result['nodes']} nodes, entries {result['entries']}, {result['network']}"
+    table = Table("property", "verdict", title=words)
+    colour = {"holds": "green", "violated": "bold red", "unfinished": "yellow"}
+    for name, verdict in result["properties"].items():
+        table.add_row(name, f"[{colour[verdict]}]{verdict}[/]")
+    out.print(table)
+    out.print(
+        f"{result['states']:,} states, {result['transitions']:,} transitions, depth {result['depth']}, "
+        f"{result['seconds']:.1f} s, {result['peak_mb']} MB"
+    )
+    if not result["exact"]:
+        out.print(
+            f"States are told apart by 64-bit keys; two were confused with a chance below {result['collision_bound']:.1e}."
+        )
+    if script:
+        out.print(f"\n{title}, in {len(result['trace'])} steps:\n")
+        print("".join(line + "\n" for line in play(script).splitlines()[1:]))
+        print(diagrams.text(events, most=200))
