@@ -55,6 +55,8 @@ def events(model: Model, way: Sequence[Step], about: Mapping[str, Any]) -> list[
             flight.remove(arriving)
             keeper.received(t, arriving[0], node, action.detail.source)
         for to, bundle in action.sends:
+            if to == len(model.nodes):
+                continue
             column = model.columns[to]
             for letter in column.bundles[bundle]:
                 number += 1

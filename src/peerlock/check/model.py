@@ -20,6 +20,7 @@ from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
 from peerlock.algorithms import Chosen
+from peerlock.check.observers import Event, Observer
 from peerlock.contract import NOBODY, Effects, Mode, Node, Shape, Wire
 from peerlock.errors import ContractError
 
@@ -113,8 +114,9 @@ class Model:
         *,
         fifo: bool = False,
         crashes: int = 0,
+        observer: Observer | None = None,
     ) -> None:
-        self.chosen, self.fifo, self.crashes = chosen, fifo, crashes
+        self.chosen, self.fifo, self.crashes, self.observer = chosen, fifo, crashes, observer
         self.nodes = tuple(shapes)
         self.columns = [Column(node) for node in self.nodes]
         self.place = {node: at for at, node in enumerate(self.nodes)}
@@ -126,12 +128,19 @@ class Model:
             algorithm = chosen.start(node, shapes[node], inside)
             local = Local(algorithm, where, left, inside.get(node, "write"))
             first.append(column.cell(column.local(local), ()))
+        if observer is not None:
+            # The last column; its "locals" are the observer's states and its "letters" what it is told.
+            watching = Column(0)
+            self.columns.append(watching)
+            first.append(self._observed(watching, observer.start))
         self.first = tuple(first)
 
     # -- what can happen -----------------------------------------------------------------------
 
     def actions(self, at: int, cell: int) -> list[Action]:
         """Everything that can happen at node number `at` in `cell`."""
+        if at == len(self.nodes):
+            return []
         column = self.columns[at]
         number, inbox = column.cells[cell]
         local = column.locals[number]
@@ -167,6 +176,9 @@ class Model:
         """The cell of node number `at` when these letters are under way to it as well."""
         column = self.columns[at]
         number, inbox = column.cells[cell]
+        if at == len(self.nodes):
+            assert self.observer is not None
+            return self._observed(column, self.observer.step(column.locals[number], column.bundles[bundle]))
         if column.locals[number].where == "crashed":
             return cell
         letters = column.bundles[bundle]
@@ -215,7 +227,30 @@ class Model:
             mode = "write"
         timers |= {name for name, _ in out.timers}
         after = Local(algorithm, where, left, mode, tuple(sorted(timers)))
-        return column.local(after), self._bundles(at, out.sent), out.entered
+        sends = self._bundles(at, out.sent)
+        if self.observer is not None:
+            sends += self._told(at, what, detail, out)
+        return column.local(after), sends, out.entered
+
+    def _told(self, at: int, what: str, detail: Any, out: Effects) -> tuple[tuple[int, int], ...]:
+        """What the observer hears of a step."""
+        assert self.observer is not None
+        node = self.nodes[at]
+        events: list[Event] = [("requested", node)] if what == "request" else []
+        if what == "deliver":
+            events.append(("received", node, detail.source, detail.message))
+        events += [("sent", node, to, message) for to, message in out.sent]
+        events += [("entered", node)] if out.entered else []
+        events += [("idle", node)] if out.ended else []
+        wanted: Any = tuple(event for event in events if self.observer.wants(event))
+        return ((len(self.nodes), self.columns[-1].bundle(wanted)),) if wanted else ()
+
+    def _observed(self, column: Column, state: Any) -> int:
+        found = column.local_ids.get(state)
+        if found is None:
+            found = column.local_ids[state] = len(column.locals)
+            column.locals.append(state)
+        return column.cell(found, ())
 
     def _became(self, at: int, was: str, must: str, becomes: str) -> str:
         if was != must:

@@ -44,8 +44,8 @@ class Property:
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
         sums = np.zeros(len(enabled), np.int64)
-        for at, cells in enumerate(columns):
-            sums += self._known(at)[cells]
+        for at in range(len(self.model.nodes)):
+            sums += self._known(at)[columns[at]]
         return self.bad(sums, enabled)
 
     def _known(self, at: int) -> NDArray[np.int64]:
@@ -197,7 +197,7 @@ class Predicate(Property):
         self.name, self.good, self.sometimes = name, good, sometimes
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
-        rows = zip(*(column.tolist() for column in columns), strict=True)
+        rows = zip(*(column.tolist() for column in columns[: len(self.model.nodes)]), strict=True)
         # A sometimes property asks for the states that are like this, an always property for those that are not.
         return np.array([bool(self.good(State(self.model, row))) == self.sometimes for row in rows], bool)
 

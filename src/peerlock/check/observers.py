@@ -1,0 +1,120 @@
+"""Somebody who watches a run and remembers something that no node knows.
+
+An observer is one more column of the state: it has no inbox and does nothing, but every step of a node that it wants to know of
+moves it from one of its states to the next. What it sees on the way (`seen`) it may write down outside of the state: each of its
+steps is computed when it is first reached, so what is written down is what some run can show, and all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, TypeAlias
+
+from peerlock.contract import Node, Wire
+
+# ("requested", node), ("entered", node), ("idle", node), ("sent", source, to, message), ("received", node, source, message)
+Event: TypeAlias = tuple[Any, ...]
+
+
+class Observer:
+    """Remembers; never acts."""
+
+    start: Hashable = None
+
+    def wants(self, event: Event) -> bool:
+        """Does this event matter? The fewer, the fewer states."""
+        raise NotImplementedError  # a subclass says which
+
+    def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
+        """The state after a step of some node."""
+        raise NotImplementedError  # a subclass says which
+
+
+class Overtaking(Observer):
+    """How often others enter while `node` waits and everybody whom it asked has got its request.
+
+    A figure that grows with the number of entries is starvation.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.most = 0
+
+    def wants(self, event: Event) -> bool:
+        what = event[0]
+        if what == "requested":
+            return bool(event[1] == self.node)
+        if what == "entered":
+            return True
+        return what in ("sent", "received") and _asks_for(event[-1], event) == self.node
+
+    def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
+        for event in events:
+            match event[0]:
+                case "requested":
+                    state = (0, 0)  # copies of the request under way, times overtaken
+                case "sent" if state is not None:
+                    state = (state[0] + 1, state[1])
+                case "received" if state is not None:
+                    state = (max(0, state[0] - 1), state[1])
+                case "entered" if event[1] == self.node:
+                    state = None
+                case "entered" if state is not None and state[0] == 0:
+                    state = (0, state[1] + 1)
+                    self.most = max(self.most, state[1])
+        return state
+
+
+def _asks_for(message: Wire, event: Event) -> Node | None:
+    """Whose request a message is, if it is one: requests charge their origin wherever they go."""
+    source, to = (event[1], event[2]) if event[0] == "sent" else (event[2], event[1])
+    # A reply charges its addressee; a request never does.
+    payer = message.charged(source, to)
+    return payer if payer is not None and payer == message.charged(source, -1) and payer != to else None
+
+
+class Costs(Observer):
+    """How many messages an entry costs: the least and the most over all interleavings.
+
+    Per node at most one entry is open. Relays of a request may still be sent when its entry is long over, so a cost is final
+    when the entry is over and no copy of its request is under way.
+    """
+
+    start = ()  # of (node, asked, copies under way, cost, over), sorted
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self.overhead = 0
+
+    def wants(self, event: Event) -> bool:
+        return event[0] in ("requested", "idle", "sent") or (event[0] == "received" and event[3].asked() is not None)
+
+    def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
+        entries = [list(entry) for entry in state]
+        for event in events:
+            match event[0]:
+                case "requested":
+                    entries.append([event[1], None, 0, 0, False])
+                case "idle":
+                    for entry in entries:
+                        entry[4] |= entry[0] == event[1]
+                case "sent":
+                    self._sent(entries, *event[1:])
+                case "received":
+                    for entry in entries:
+                        if entry[1] == event[3].asked() and entry[0] == event[3].charged(event[2], event[1]):
+                            entry[2] -= 1
+        final = [entry for entry in entries if entry[4] and not entry[2]]
+        self.seen |= {entry[3] for entry in final}
+        return tuple(sorted((tuple(entry) for entry in entries if entry not in final), key=repr))
+
+    def _sent(self, entries: list[list[Any]], source: Node, to: Node, message: Wire) -> None:
+        payer, asked = message.charged(source, to), message.asked()
+        for entry in entries:
+            mine = entry[0] == payer and (entry[1] == asked if asked is not None and source != payer else not entry[4])
+            if mine:
+                entry[3] += 1
+                if asked is not None:
+                    entry[1], entry[2] = asked, entry[2] + 1
+                return
+        self.overhead += 1
