@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check-style check-types check-imports unit bench-sim clean
+.PHONY: demo test check-style check-types check-imports unit bench-sim bench-check clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -27,6 +27,10 @@ unit: $(VENV)/test
 
 bench-sim: $(VENV)/test
 	$(BIN)/peerlock bench sim
+
+bench-check: $(VENV)/test
+	scripts/debian_packages spin gcc libc6-dev
+	$(BIN)/peerlock bench check
 
 # What is installed is a function of these two files; a stamp says that it has been done.
 $(VENV)/demo: pyproject.toml constraints.txt

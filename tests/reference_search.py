@@ -33,7 +33,6 @@ def explore(
     entries: Sequence[int],
     inside: Mapping[Node, Mode] = NOBODY,
     *,
-    fifo: bool = False,
     timers: bool = True,
     most: int = 10_000_000,
 ) -> Found:
@@ -50,7 +49,7 @@ def explore(
         following = []
         for state in level:
             steps = 0
-            for label, successor in _steps(nodes, state, fifo, timers):
+            for label, successor in _steps(nodes, state, timers):
                 steps += 1
                 key = _key(successor)
                 if key not in came:
@@ -67,7 +66,7 @@ def explore(
     return Found(len(came), transitions)
 
 
-def _steps(nodes: tuple[Node, ...], state: Global, fifo: bool, timers: bool) -> Iterator[tuple[str, Global]]:
+def _steps(nodes: tuple[Node, ...], state: Global, timers: bool) -> Iterator[tuple[str, Global]]:
     locals_, flight, running = state
     for index, j in enumerate(nodes):
         _, where, left = locals_[index]
@@ -77,22 +76,20 @@ def _steps(nodes: tuple[Node, ...], state: Global, fifo: bool, timers: bool) -> 
             yield f"release {j}", _step(nodes, state, index, lambda node, out: node.release(out), "ending", 0)
     seen: set[Any] = set()
     for at, (source, to, message) in enumerate(flight):
-        channel = (source, to) if fifo else (source, to, message)
+        channel = (source, to, message)
         if channel in seen:
             continue
         seen.add(channel)
         rest = (locals_, flight[:at] + flight[at + 1 :], running)
         receive = lambda node, out, source=source, message=message: node.receive(source, message, out)  # noqa: E731
-        yield f"deliver {source}->{to} {message}", _step(nodes, rest, nodes.index(to), receive, None, 0, fifo)
+        yield f"deliver {source}->{to} {message}", _step(nodes, rest, nodes.index(to), receive, None, 0)
     for j, name in running if timers else ():
         rest = (locals_, flight, tuple(timer for timer in running if timer != (j, name)))
         fire = lambda node, out, name=name: node.on_timeout(name, out)  # noqa: E731
-        yield f"timeout {j} {name}", _step(nodes, rest, nodes.index(j), fire, None, 0, fifo)
+        yield f"timeout {j} {name}", _step(nodes, rest, nodes.index(j), fire, None, 0)
 
 
-def _step(
-    nodes: tuple[Node, ...], state: Global, index: int, act: Any, where: str | None, used: int, fifo: bool = False
-) -> Global:
+def _step(nodes: tuple[Node, ...], state: Global, index: int, act: Any, where: str | None, used: int) -> Global:
     locals_, flight, running = state
     node, out = copy(locals_[index][0]), Effects()
     act(node, out)
@@ -100,7 +97,7 @@ def _step(
     me = nodes[index]
     new = (node, where, locals_[index][2] - used)
     sent = tuple((me, to, message) for to, message in out.sent)
-    bag = flight + sent if fifo else tuple(sorted(flight + sent, key=repr))
+    bag = tuple(sorted(flight + sent, key=repr))
     timers = tuple(sorted({*running, *((me, name) for name, _ in out.timers)}))
     return (*locals_[:index], new, *locals_[index + 1 :]), bag, timers
 

@@ -14,8 +14,11 @@ can vary, and every driver runs the same object.
     on_timeout(name, out)                     idle()
 
 One invocation runs  idle --request--> waiting --enter--> inside --release--> ending --idle--> idle.  Most algorithms
-call `out.idle()` before `release` returns; Suzuki-Kasami B may first have to wait for REPLYs, and a node that is being
-inserted into a group is not idle before everybody knows it. A request before `idle` is the driver's error; drivers queue.
+call `out.idle()` before `release` returns; Suzuki-Kasami B may first have to wait for REPLYs. A request before `idle` is
+the driver's error; drivers queue.
+
+An algorithm may have more inputs. `join(out)` and `leave(out)` put a node into a running group and take it out; `idle` ends
+them too, and a driver lets one node at a time come or go. `rewire(neighbours)` changes a node's neighbours while it runs.
 
 **Starting with somebody inside.** `inside` maps the nodes that are in their critical section at the start to the mode
 they hold: nobody, one writer, or several readers. A token starts with the one inside, else at `shape.home`; in a

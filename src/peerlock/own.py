@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from peerlock.algorithms import Chosen, choose
-from peerlock.contract import Needs, State
+from peerlock.algorithms import Chosen, check_options, choose
+from peerlock.contract import Members, Needs, Neighbours, Ring, State
 from peerlock.errors import ContractError, UsageError
 
 # Each method of the contract with the arguments that drivers pass.
@@ -31,8 +33,8 @@ def find(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
     path, colon, class_name = name.rpartition(":")
     if not colon and not name.endswith(".py"):
         return choose(name, as_printed=as_printed, **options)
-    if not colon:
-        raise UsageError(f"Say which class of {name}: {name}:MyLock.")
+    if not colon or not class_name or not path:
+        raise UsageError(f"Say which class of which file, like ./mine.py:MyLock; got {name!r}.")
     if as_printed:
         raise UsageError(f"{name} is your own class and has no form as printed: leave that out.")
     return wrap(load(path, class_name), name, **options)
@@ -48,8 +50,10 @@ def load(path: str, class_name: str) -> Any:
         raise UsageError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except Exception as problem:
+        # What the file prints is not part of any answer.
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as problem:
         raise ContractError(f"{path} cannot be imported: {type(problem).__name__}: {problem}.") from problem
     if not hasattr(module, class_name):
         classes = [key for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, State)]
@@ -70,6 +74,8 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> Chosen:
             raise ContractError(f"{name} has no method {wanted}.")
         if method == "start" and not inspect.ismethod(function):
             raise ContractError(f"{name}.start must be a classmethod: it makes the node.")
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise ContractError(f"{name}.{method} must be a plain function that runs to its end: no async, no yield.")
         given = arguments if method == "start" else ("self", *arguments)
         try:
             inspect.signature(function).bind(*given)
@@ -83,4 +89,6 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> Chosen:
     for option in options:
         if option not in known:
             raise ContractError(f"{name}.start takes no option {option!r}.")
-    return Chosen(name, "own", made, options)
+    if algorithm.needs.shape not in (Members, Ring, Neighbours):
+        raise ContractError(f"{name}.needs.shape must be Members, Ring or Neighbours; got {algorithm.needs.shape!r}.")
+    return Chosen(name, "own", made, check_options(name, made, options))

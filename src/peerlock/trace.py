@@ -224,9 +224,20 @@ def read(path: str | Path) -> list[Event]:
     events = list(_parse(data, path))
     if not events or events[0].event != "run" or events[0].about is None:
         raise TraceError(f'{path} is not a trace: its first line is not an event "run".')
+    if not isinstance(events[0].about.get("nodes", 0), int):
+        raise TraceError(f"{path} is not a trace: the number of its nodes is {events[0].about['nodes']!r}.")
     if events[0].about.get("format") != FORMAT:
         raise TraceError(f"{path} has format {events[0].about.get('format')}; this version reads format {FORMAT}.")
     return events
+
+
+_NEEDED = {
+    "sent": ("id", "node", "to", "kind"),
+    "broadcast": ("id", "node", "to", "kind"),
+    "received": ("id", "node", "source"),
+    "lost": ("id", "node"),
+    **dict.fromkeys(("requested", "entered", "left", "idle", "timeout", "crashed", "paused", "resumed"), ("node",)),
+}
 
 
 def _parse(data: bytes, path: str | Path) -> Iterator[Event]:
@@ -234,9 +245,13 @@ def _parse(data: bytes, path: str | Path) -> Iterator[Event]:
     for number, line in enumerate(data.splitlines(), 1):
         if line.strip():
             try:
-                yield decoder.decode(line)
+                event = decoder.decode(line)
             except msgspec.DecodeError as problem:
                 raise TraceError(f"{path} is not a trace: line {number}: {problem}.") from None
+            for field in _NEEDED.get(event.event, ()):
+                if not getattr(event, field):
+                    raise TraceError(f"{path} is not a trace: line {number}: {event.event} without {field}.")
+            yield event
 
 
 class _Told(Wire, frozen=True, tag="told"):

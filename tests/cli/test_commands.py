@@ -134,15 +134,31 @@ def test_an_own_algorithm() -> None:
             ("sim", "ricart-agrawala", "--seed", "1..2", "--trace", "t.jsonl"),
             "A trace or a diagram is of one run: give one seed.",
         ),
-        (("sim", "ricart-agrawala", "--trace", "no/where/t.jsonl"), "cannot be written: No such file or directory."),
+        (
+            ("sim", "ricart-agrawala", "--trace", "no/where/t.jsonl"),
+            "cannot be written: there is no directory no/where.",
+        ),
         (("sim", "ricart-agrawala-implicit", "--delay", "exponential:1"), "needs a delay bound"),
         (("sim", "examples/my_lock.py:Request"), "is not a class derived from peerlock.State"),
         (("sim", "helary-plouzeau-raynal", "--topology", "README.md.gml"), "cannot be read"),
-        (("compare", "--plot", "x.pdf"), "a plot is a .png or an .svg file"),
+        (("compare", "--plot", "x.pdf"), "the name of this file ends in .png or .svg"),
         (("compare", "--sizes", "many", "--plot", "x.png"), "is not a number of nodes"),
         (("diagram", "README.md"), "README.md is not a trace"),
         (("play", "nowhere.txt"), "cannot be read"),
-        (("sim",), "Missing argument"),
+        (("sim",), "peerlock: Missing argument"),
+        (("sim", "ricart-agrawala", "--trace", "."), "is a directory"),
+        (("sim", "ricart-agrawala", "--trace", "x.svg", "--diagram", "x.svg"), "need files of their own"),
+        (("sim", "ricart-agrawala", "--diagram", "x.png"), "ends in .svg"),
+        (("sim", "suzuki-kasami-b", "--l", "2", "--set", "l=3"), "l is set twice"),
+        (("sim", "suzuki-kasami-b", "--set", "l=x"), "l must be a whole number; got 'x'"),
+        (("sim", "ricart-agrawala", "--seed", "1..99999999999"), "is not a seed"),
+        (("sim", ":A"), "Say which class of which file"),
+        (("play", "examples/topologies"), "cannot be read"),
+        (("bench", "sim", "--runs", "0"), "peerlock: Invalid value for '--runs'"),
+        (("check", "ricart-agrawala", "--entries", "x"), "is not a number of entries"),
+        (("check", "ricart-agrawala", "--entries", "1,2"), "one for each of the 3 nodes"),
+        (("check", "ricart-agrawala", "--property", "x"), "There is no property 'x'. There are: mutual exclusion"),
+        (("check", "ricart-agrawala", "--inside", "9"), "There is no node 9"),
         (("sim", "ricart-agrawala", "--entries", "many"), "Input should be a valid integer"),
     ],
 )
@@ -175,7 +191,44 @@ def test_notes_about_a_file_go_to_stderr() -> None:
     assert json.loads(done.stdout)["nodes"] == 754
 
 
+def test_a_failed_run_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    trace, own = tmp_path / "t.jsonl", tmp_path / "mine.py"
+    peerlock("sim", "ricart-agrawala", "--trace", str(trace))
+    before = trace.read_bytes()
+    own.write_text(
+        (ROOT / "examples" / "my_lock.py")
+        .read_text()
+        .replace("self.holder = 0\n        self.serve", "1 / 0\n        self.serve")
+    )
+    assert "ZeroDivisionError" in peerlock("sim", f"{own}:CentralLock", "--trace", str(trace), code=2).stderr
+    assert trace.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != "") == ["mine.py", "t.jsonl"]
+
+
+def test_what_an_own_class_prints_is_not_in_the_answer(tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(
+        (ROOT / "examples" / "my_lock.py")
+        .read_text()
+        .replace("out.send(self.coordinator, Request())", "print('x'); out.send(self.coordinator, Request())")
+        + "\nprint('y')\n"
+    )
+    assert as_json("sim", f"{own}:CentralLock")["violations"] == 0
+
+
+def test_a_run_without_end_is_cut_off(tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    text = (ROOT / "examples" / "my_lock.py").read_text()
+    never = "            out.send(source, Release())\n            out.send(source, Request())\n            return"
+    own.write_text(text.replace("            out.enter()\n            return", never))
+    assert "still busy after" in peerlock("sim", f"{own}:CentralLock", "-n", "2", code=3).stderr
+
+
+def test_version() -> None:
+    assert peerlock("--version").stdout.startswith("peerlock 0.")
+
+
 def test_help() -> None:
-    for command in ("sim", "compare", "diagram", "replay", "play", "algorithms", "bench"):
+    for command in ("sim", "check", "compare", "diagram", "replay", "play", "algorithms", "bench"):
         assert command in peerlock("--help").stdout
         assert "Usage" in peerlock(command, "--help").stdout

@@ -151,6 +151,7 @@ def test_ra_join_and_ra_leave(faults: tuple[str, ...], delay: str) -> None:
         run_seeds("ricart-agrawala-dynamic", range(1, 151), nodes=4, delay=delay, faults=faults), 1
     ):
         assert_sound(ran, seed)
+        assert {place.phase for place in ran.world.places.values()} <= {"idle", "left"}
         stayed = [j for j, place in ran.world.places.items() if place.phase == "idle"]
         assert all(ran.metrics.entries[j] == 10 for j in stayed)
 

@@ -37,17 +37,17 @@ GML = "graph [\n  node [\n id 0 ]\n node [ id 1 ]\n node [ id 2 ]\n edge [ sourc
         ({"algorithm": "suzuki-kasami-a", "options": {"l": 3}}, UsageError, "no option 'l': it takes none"),
         ({"options": {"x": 3}}, UsageError, "no option 'x': it takes own_counts"),
         ({"as_printed": True}, UsageError, "leave that out"),
-        ({"entries": 0}, UsageError, "at least 1 entry; got 0"),
+        ({"entries": 0}, UsageError, "from 1 to 1,000,000,000 entries; got 0"),
         ({"topology": "ring"}, TopologyError, "needs a complete network"),
         ({"algorithm": "dijkstra-ring", "topology": "star"}, TopologyError, "but in star node 1 has 4 neighbours"),
         ({"topology": "donut"}, TopologyError, "'donut' is not a topology. Use one of: complete, ring"),
         ({"algorithm": "helary-plouzeau-raynal", "topology": "grid:2x2"}, TopologyError, "has 4 nodes, not 5"),
-        ({"algorithm": "helary-plouzeau-raynal", "topology": "grid:2y2"}, TopologyError, "is not possible"),
-        ({"algorithm": "helary-plouzeau-raynal", "topology": "random:0.001"}, TopologyError, "no connected network"),
+        ({"algorithm": "helary-plouzeau-raynal", "topology": "grid:2y2"}, TopologyError, "is not a topology"),
+        ({"algorithm": "helary-plouzeau-raynal", "topology": "random:0.001"}, TopologyError, "gave no connected network"),
         ({"algorithm": "helary-plouzeau-raynal", "topology": "regular:3"}, TopologyError, "is not possible"),
         ({"delay": "fast"}, UsageError, "'fast' is not a delay. Use one of: constant:D"),
-        ({"delay": "uniform:3,1"}, UsageError, "is not a delay"),
-        ({"delay": "-1"}, UsageError, "not below 0"),
+        ({"delay": "uniform:3,1"}, UsageError, "the first number is the least"),
+        ({"delay": "-1"}, UsageError, "a number from 0 to 1e+09"),
         ({"delay": "matrix:none.json"}, UsageError, "none.json cannot be read"),
         ({"delay_bound": 0}, UsageError, "A delay bound is above 0"),
         ({"algorithm": "ricart-agrawala-implicit", "delay": "exponential:1"}, UsageError, "needs a delay bound"),
@@ -56,11 +56,25 @@ GML = "graph [\n  node [\n id 0 ]\n node [ id 1 ]\n node [ id 2 ]\n edge [ sourc
         ({"load": "some"}, UsageError, "'some' is not a load. Use one of: closed"),
         ({"load": "nodes:1,9"}, UsageError, "no node 9"),
         ({"load": "hot:9,0.5"}, UsageError, "only 5 nodes"),
-        ({"load": "poisson:-1"}, UsageError, "not below 0"),
+        ({"load": "poisson:-1"}, UsageError, "from 0 to 1e+09"),
         ({"hold": "long"}, UsageError, "is not a delay"),
         ({"readers": 0.5}, UsageError, "knows no readers; ricart-agrawala-rw does"),
         ({"algorithm": "ricart-agrawala-rw", "readers": 1.5}, UsageError, "between 0 and 1"),
         ({"loss": 1.0}, UsageError, "loss is a share"),
+        ({"delay": "constant:nan"}, UsageError, "a number from 0"),
+        ({"delay": "constant:"}, UsageError, "is not a delay"),
+        ({"load": "closed:"}, UsageError, "is not a load"),
+        ({"topology": ""}, TopologyError, "is not a topology"),
+        ({"nodes": 10**20}, TopologyError, "more than this simulator is made for"),
+        ({"entries": 10**20}, UsageError, "entries; got 1000"),
+        ({"options": {"own_counts": "maybe"}}, UsageError, "own_counts must be true or false; got 'maybe'"),
+        ({"algorithm": "suzuki-kasami-b", "options": {"l": 2.5}}, UsageError, "l must be a whole number; got 2.5"),
+        ({"algorithm": "ricart-agrawala-implicit", "options": {"timeout": -1}}, UsageError, "must be a number above 0"),
+        ({"algorithm": "ricart-agrawala-failures", "delay": "constant:0"}, UsageError, "time-out must be a number above 0"),
+        ({"algorithm": "ricart-agrawala-priority", "options": {"increments": (1, 1.5)}}, UsageError, "increments must be"),
+        ({"faults": ("pause:2@5..3",)}, UsageError, "must end after it begins"),
+        ({"faults": ("crash:0@3",)}, UsageError, "nodes are numbered from 1"),
+        ({"algorithm": "ricart-agrawala-dynamic", "faults": ("join:7@9", "leave:7@3")}, UsageError, "not there before 9"),
         ({"home": 6}, UsageError, "no node 6 (home): the nodes are 1 to 5"),
         ({"inside": {7: "write"}}, UsageError, "no node 7 (inside)"),
         ({"inside": {1: "read"}}, UsageError, "cannot be inside to read"),
@@ -190,6 +204,45 @@ def test_algorithms_that_break_the_contract(tmp_path: Path, request_body: str, w
         Experiment(algorithm=f"{file}:MyLock", nodes=2).prepare().run()
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("    def request(self, mode, out): raise KeyError('oops')\n", "raised KeyError in a handler: 'oops' (line"),
+        ("    def request(self, mode, out): raise SystemExit(7)\n", "raised SystemExit in a handler"),
+        ("    def request(self, mode, out): out.timer('t', -1)\n", "set the timer 't' to -1"),
+        ("    def request(self, mode, out): out.timer('t', 1)\n", "sets no timer, yet 't' fired"),
+        ("    def request(self, mode, out): self.me = [1]; out.enter()\n", "holds a list, which can change"),
+        ("    async def request(self, mode, out): out.enter()\n", "must be a plain function"),
+    ],
+)
+def test_own_classes_that_fail_while_they_run(tmp_path: Path, body: str, words: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN.format(START + body + RELEASE + RECEIVE))
+    with pytest.raises(ContractError, match=re.escape(words)):
+        Experiment(algorithm=f"{file}:MyLock", nodes=2).prepare().run()
+
+
+def test_a_start_that_makes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN.format(START.replace("return cls(me)", "pass") + REQUEST + RELEASE + RECEIVE))
+    with pytest.raises(ContractError, match="start returned None"):
+        Experiment(algorithm=f"{file}:MyLock", nodes=2).prepare()
+
+
+def test_networks_that_double_messages_are_not_the_algorithms_fault() -> None:
+    prepared = Experiment(algorithm="suzuki-kasami-a", nodes=5, duplicate=0.5, entries=30).prepare()
+    with pytest.raises(UsageError, match="does not survive a network that loses or doubles messages"):
+        prepared.run()
+
+
+def test_a_delay_matrix_with_nonsense(tmp_path: Path) -> None:
+    file = tmp_path / "d.json"
+    for text in ('{"1": {"2": NaN}}', '{"1": {"2": -1}}', "{}"):
+        file.write_text(text)
+        with pytest.raises(UsageError):
+            Experiment(algorithm="ricart-agrawala", nodes=2, delay=f"matrix:{file}").prepare()
+
+
 def test_an_unsafe_class_of_ones_own_is_found_out(tmp_path: Path) -> None:
     from running import run
 
@@ -202,7 +255,9 @@ def test_an_unsafe_class_of_ones_own_is_found_out(tmp_path: Path) -> None:
     ("content", "words"),
     [
         ("hello\n", "line 1"),
-        ('{"event": "sent"}\n', 'its first line is not an event "run"'),
+        ('{"event": "end"}\n', 'its first line is not an event "run"'),
+        ('{"event": "run", "about": {"format": 1, "nodes": "x"}}\n', "the number of its nodes is 'x'"),
+        ('{"event": "run", "about": {"format": 1}}\n{"event": "sent", "id": 3}\n', "line 2: sent without node"),
         ('{"event": "run", "about": {"format": 99}}\n', "format 99; this version reads format 1"),
         ('{"event": "run", "about": {"format": 1}}\n{"event": "sent", "t": "x"}\n', "line 2"),
         ("", "is not a trace"),

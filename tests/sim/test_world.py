@@ -217,7 +217,7 @@ def test_a_run_that_does_not_end_is_cut_off() -> None:
 def test_newcomers_need_new_numbers() -> None:
     world = Experiment(algorithm="ricart-agrawala-dynamic", nodes=3).prepare().world()
     with pytest.raises(UsageError, match="numbers are never used twice"):
-        world.join(2, Members((1,), 1))
+        world.join(2, lambda: Members((1,), 1))
 
 
 def test_only_some_algorithms_can_be_rewired() -> None:

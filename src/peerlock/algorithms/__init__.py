@@ -8,9 +8,12 @@ gets, and `as_printed`, to study and to check.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, get_type_hints
 
+import msgspec
 from msgspec import Struct
 
 from peerlock.algorithms import (
@@ -32,7 +35,7 @@ from peerlock.algorithms import (
     suzuki_kasami_b_as_printed,
 )  # fmt: skip
 from peerlock.contract import NOBODY, Algorithm, Members, Mode, Needs, Neighbours, Node, Ring, Shape, Wire
-from peerlock.errors import UnknownAlgorithm, UsageError
+from peerlock.errors import ContractError, PeerlockError, UnknownAlgorithm, UsageError
 
 
 class Size(Struct, frozen=True):
@@ -83,6 +86,21 @@ class Chosen(Struct, frozen=True):
 
     def start(self, me: Node, shape: Shape, inside: Mapping[Node, Mode] = NOBODY) -> Any:
         return self.algorithm.start(me, shape, inside, **self.options)
+
+    @contextmanager
+    def blamed(self, what: str) -> Iterator[None]:
+        """Whatever a user's own class raises becomes a sentence that names it."""
+        try:
+            yield
+        except PeerlockError:
+            raise
+        except (Exception, SystemExit) as problem:
+            if self.form != "own":
+                raise
+            where = traceback.extract_tb(problem.__traceback__)[-1]
+            raise ContractError(
+                f"{self.name} raised {type(problem).__name__} in {what}: {problem} (line {where.lineno}: {where.line})"
+            ) from problem
 
 
 class TokenByFirstPass(first_pass.FirstPass):
@@ -166,10 +184,30 @@ def choose(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
             raise UsageError(f"{name} has no option {option!r}: {known}.")
     algorithm = entry.forms[form]
     claimed = entry.claimed
-    if options.pop("first_pass", False):
+    if typed(name, "first_pass", options.pop("first_pass", False), bool):
         # The pass costs what the paper does not count.
         algorithm, claimed = TokenByFirstPass, None
-    return Chosen(name, form, algorithm, options, claimed, entry.mean_only)
+    return Chosen(name, form, algorithm, check_options(name, algorithm, options), claimed, entry.mean_only)
+
+
+def check_options(name: str, algorithm: type[Algorithm[Any]], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in the types that `start` asks for."""
+    try:
+        hints = get_type_hints(algorithm.start)
+    except Exception:  # annotations of a user's own that cannot be looked up
+        hints = {}
+    return {option: typed(name, option, value, hints.get(option, Any)) for option, value in options.items()}
+
+
+def typed(name: str, option: str, value: Any, hint: Any) -> Any:
+    if isinstance(value, int) and "tuple[int" in str(hint):
+        value = (value,)
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        words = {"int": "a whole number", "bool": "true or false", "float": "a number"}
+        wanted = words.get(str(getattr(hint, "__name__", hint)), str(hint).replace(" | None", ""))
+        raise UsageError(f"{name}: {option} must be {wanted}; got {value!r}.") from None
 
 
 __all__ = ["CATALOGUE", "Chosen", "Cost", "Entry", "Members", "Neighbours", "Ring", "Size", "choose"]

@@ -81,7 +81,8 @@ class DijkstraRing(State):
         if self.section == "waiting":
             self.section = "critical"
             out.enter()
-        elif self.black:
+        else:
+            assert self.black, f"P5: the recipient of the token is black or waiting: {self}"
             self.black = False
             self.send_token(out)
 

@@ -2,8 +2,8 @@
 
 A requester whose replies are not all in when its time runs out asks each silent node ARE_YOU_THERE. A node that has
 deferred its reply says YES_I_AM_HERE, any other replies at once. Who is silent for a second time-out is taken for dead:
-everybody is told, strikes it off the list, and pretends that it replied. As long as somebody is awaited the question is
-asked again, since a node may die after it has answered.
+everybody is told, strikes it off the list, and pretends that it replied. Not in the slides: as long as somebody is awaited
+the question is asked again, since a node may die after it has answered; and any message of a suspect clears it.
 
 Safe only if a node that lives is never taken for dead: answers within twice the delay bound, the time-out used here.
 
@@ -18,6 +18,7 @@ have the same, and a question about a request not yet seen is that request.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.ricart_agrawala import Reply, RicartAgrawala
@@ -70,6 +71,8 @@ class AsPrinted(RicartAgrawala):
             "the driver did not say how long a message may take"
         )
         node.timeout = timeout if timeout is not None else 2 * (shape.delay_bound or 0.0)
+        if not 0 < node.timeout < inf:
+            raise UsageError(f"The time-out must be a number above 0; got {node.timeout:g}.")
         return node
 
     def ask(self, out: Out[Any]) -> None:

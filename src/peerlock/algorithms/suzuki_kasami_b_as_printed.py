@@ -139,4 +139,5 @@ class AsPrinted(State):
 
     def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Message]) -> None:
         out.send(to, Privilege(q, self.ln))
+        # The figure keeps stale copies of Q and LN; forgetting them changes no behaviour.
         self.q, self.ln, self.have_privilege = (), (), False

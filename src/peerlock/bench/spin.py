@@ -48,9 +48,7 @@ def promela(n: int, k: int) -> str:
         replies = " ".join(
             f"if :: deferred[{i}] & {1 << j} -> reply[{i * n + j}] = 1 :: else fi;" for j in range(n) if j != i
         )
-        lines.append(
-            f"  :: d_step {{ phase[{i}] == 2 -> phase[{i}] = 0; own[{i}] = 0; {replies} deferred[{i}] = 0 }}"
-        )
+        lines.append(f"  :: d_step {{ phase[{i}] == 2 -> phase[{i}] = 0; own[{i}] = 0; {replies} deferred[{i}] = 0 }}")
     for i in range(n):
         for j in range(n):
             if i != j:
@@ -85,12 +83,28 @@ def run_spin(n: int, k: int) -> dict[str, Any]:
     text = measured.pop("output")
     states = int(float(_find(r"([\d.e+]+) states, stored", text)))
     errors = int(_find(r"errors: (\d+)", text))
-    return {"states": states, "transitions": int(float(_find(r"([\d.e+]+) transitions", text))), "errors": errors, **measured}
+    return {
+        "states": states,
+        "transitions": int(float(_find(r"([\d.e+]+) transitions", text))),
+        "errors": errors,
+        **measured,
+    }
 
 
 def run_ours(n: int, k: int) -> dict[str, Any]:
     """`peerlock check` in a process of its own, as a user runs it; starting Python is not counted, as compiling is not."""
-    command = [sys.executable, "-m", "peerlock", "check", "ricart-agrawala", "-n", str(n), "--entries", str(k), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "peerlock",
+        "check",
+        "ricart-agrawala",
+        "-n",
+        str(n),
+        "--entries",
+        str(k),
+        "--json",
+    ]
     measured = _measure(command, None)
     import json
 

@@ -178,7 +178,8 @@ class Model:
         number, inbox = column.cells[cell]
         if at == len(self.nodes):
             assert self.observer is not None
-            return self._observed(column, self.observer.step(column.locals[number], column.bundles[bundle]))
+            events: Any = column.bundles[bundle]
+            return self._observed(column, self.observer.step(column.locals[number], events))
         if column.locals[number].where == "crashed":
             return cell
         letters = column.bundles[bundle]

@@ -1,8 +1,8 @@
 """Somebody who watches a run and remembers something that no node knows.
 
-An observer is one more column of the state: it has no inbox and does nothing, but every step of a node that it wants to know of
-moves it from one of its states to the next. What it sees on the way (`seen`) it may write down outside of the state: each of its
-steps is computed when it is first reached, so what is written down is what some run can show, and all of it.
+An observer is one more column of the state: it has no inbox and does nothing, but every step of a node that it wants to
+know of moves it from one of its states to the next. What it sees on the way (`seen`) it may write down outside of the state:
+each of its steps is computed when it is first reached, so what is written down is what some run can show, and all of it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Overtaking(Observer):
                 case "entered" if state is not None and state[0] == 0:
                     state = (0, state[1] + 1)
                     self.most = max(self.most, state[1])
-        return state
+        result: Hashable = state
+        return result
 
 
 def _asks_for(message: Wire, event: Event) -> Node | None:

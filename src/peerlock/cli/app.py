@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -29,13 +32,29 @@ app = typer.Typer(
 T = TypeVar("T")
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"peerlock {version('peerlock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_version)
+    ] = False,
+) -> None:
+    pass
+
+
 def run() -> int:
     """Run the command that was asked for and give its exit code."""
     from peerlock.cli import algorithms, bench, check, compare, diagram, play, sim
 
     _ = (algorithms, bench, check, compare, diagram, play, sim)
     try:
-        app()
+        code = app(standalone_mode=False)
+        return code if isinstance(code, int) else 0
     except Unfinished as problem:
         print(f"peerlock: {problem}", file=sys.stderr)
         return 3
@@ -49,7 +68,18 @@ def run() -> int:
         # The reader (head, less) has had enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    return 0
+    except OSError as problem:
+        print(f"peerlock: {problem.filename or 'a file'}: {problem.strerror}.", file=sys.stderr)
+        return 2
+    except Exception as problem:
+        # The parser's own complaints; it has several classes for them and this in common.
+        words = getattr(problem, "format_message", None)
+        if words is None:
+            raise
+        context = getattr(problem, "ctx", None)
+        hint = f" Try: {context.command_path} --help" if context is not None else ""
+        print(f"peerlock: {words()}{hint}", file=sys.stderr)
+        return 2
 
 
 def print_json(value: Any) -> None:
@@ -95,7 +125,7 @@ def numbers(text: str, what: str) -> list[int]:
     try:
         if ".." in text:
             first, last = (int(part) for part in text.split(".."))
-            if first > last:
+            if first > last or last - first >= 10**7:
                 raise ValueError
             return list(range(first, last + 1))
         return [int(part) for part in text.split(",")]
@@ -103,21 +133,59 @@ def numbers(text: str, what: str) -> list[int]:
         raise UsageError(f"{text!r} is not a {what}: write 7, 1..100 or 1,2,5.") from None
 
 
-def options(texts: Iterable[str]) -> dict[str, Any]:
-    """`--set NAME=VALUE`, any number of times."""
+def options(texts: Iterable[str], l: int | None = None) -> dict[str, Any]:
+    """`--set NAME=VALUE`, any number of times, and `--l`."""
     from peerlock.sim.transcript import value_of
 
-    result = {}
+    result: dict[str, Any] = {} if l is None else {"l": l}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"{text!r}: write --set NAME=VALUE.")
-        result[name.replace("-", "_")] = value_of(value)
+        if (name := name.replace("-", "_")) in result:
+            raise UsageError(f"{name} is set twice.")
+        result[name] = value_of(value)
     return result
+
+
+def check_output(path: Path | None, *endings: str) -> None:
+    """Say no before the work is done, not after it."""
+    if path is None:
+        return
+    if endings and path.suffix.lower() not in endings:
+        raise UsageError(f"{path}: the name of this file ends in {' or '.join(endings)}.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; give the name of a file.")
+    folder = path.parent
+    if not folder.is_dir():
+        raise UsageError(f"{path} cannot be written: there is no directory {folder}.")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise UsageError(f"{path} cannot be written: permission denied.")
+
+
+@contextmanager
+def output(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears, or replaces the old one, only when it is complete."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as stream:  # a device or a pipe
+            yield stream
+        return
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as stream:
+            yield stream
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def save(path: Path, text: str) -> None:
+    with output(path) as stream:
+        stream.write(text.encode())
 
 
 def short(value: float | None, digits: int = 2) -> str:
     """A figure for a table."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "-"
     return f"{value:g}" if value == int(value) and abs(value) < 1e15 else f"{value:.{digits}f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -14,11 +14,63 @@ bench = typer.Typer(help="Measure, beside something else, in one run.", no_args_
 app.add_typer(bench, name="bench")
 
 
+@bench.command("check")
+def bench_check(
+    runs: Annotated[int, typer.Option(help="How often each program runs; the median counts.", min=1)] = 3,
+    nodes: Annotated[int, typer.Option("-n", help="Nodes.", min=2)] = 4,
+    entries: Annotated[int, typer.Option(help="Entries of each.", min=1)] = 1,
+    large: Annotated[
+        bool, typer.Option("--large", help="Also 4 nodes with 2 entries each, without Spin: minutes.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Ricart-Agrawala, every interleaving, beside Spin: the same states, time and memory."""
+    from peerlock.bench import spin
+
+    programs = {"peerlock": spin.run_ours, "Spin": spin.run_spin}
+    jobs = [(name, program) for _ in range(runs) for name, program in programs.items()]
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in programs}
+    for name, program in progress(jobs, "check", len(jobs)):
+        measured[name].append(program(nodes, entries))
+    middle = {name: sorted(rows, key=lambda row: row["seconds"])[len(rows) // 2] for name, rows in measured.items()}
+    result: dict[str, Any] = {
+        **middle,
+        "same_states": middle["peerlock"]["states"] == middle["Spin"]["states"],
+        "spin_states_per_second": middle["Spin"]["states"] / middle["Spin"]["seconds"],
+        "over_spin_speed": middle["Spin"]["seconds"] / middle["peerlock"]["seconds"],
+        "of_spin_memory": middle["peerlock"]["mb"] / middle["Spin"]["mb"],
+    }
+    if large:
+        result["4,2"] = spin.run_ours(4, 2)
+    if json:
+        print_json(result)
+        return
+    table = Table(
+        "program",
+        "states",
+        "transitions",
+        "seconds",
+        "MB",
+        title=f"Ricart-Agrawala, {nodes} nodes, {entries} entries each",
+    )
+    rows = {**middle, **({"peerlock, 4 nodes, 2 entries": result["4,2"]} if large else {})}
+    for name, row in rows.items():
+        table.add_row(name, f"{row['states']:,}", f"{row['transitions']:,}", f"{row['seconds']:.2f}", f"{row['mb']:,}")
+    console().print(table)
+    console().print(
+        f"{result['over_spin_speed']:.2f} times as fast as Spin in {result['of_spin_memory']:.2f} of its memory."
+    )
+    if not result["same_states"] or result["spin_states_per_second"] < 500_000:
+        console().print(
+            "The comparison is void: the numbers of states differ, or Spin was slower than 500,000 states a second."
+        )
+
+
 @bench.command("sim")
 def bench_sim(
-    runs: Annotated[int, typer.Option(help="How often each program runs; the median counts.")] = 3,
-    messages: Annotated[int, typer.Option(help="Messages a run.")] = 200_000,
-    nodes: Annotated[int, typer.Option(help="The size of the large runs; 0 leaves them out.")] = 1000,
+    runs: Annotated[int, typer.Option(help="How often each program runs; the median counts.", min=1)] = 3,
+    messages: Annotated[int, typer.Option(help="Messages a run.", min=100)] = 200_000,
+    nodes: Annotated[int, typer.Option(help="The size of the large runs; 0 leaves them out.", min=0)] = 1000,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Messages simulated a second, beside SimPy and a bare heap; then a thousand nodes at once."""

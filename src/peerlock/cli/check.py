@@ -17,8 +17,8 @@ from peerlock.check import counterexample
 from peerlock.check.model import ANY, Model
 from peerlock.check.properties import Checks, Predicate, Property, State, standard
 from peerlock.check.search import Outcome, Search
-from peerlock.cli.app import app, console, options, print_json
-from peerlock.cli.sim import NAME, _inside, save
+from peerlock.cli.app import app, check_output, console, options, print_json, save
+from peerlock.cli.sim import NAME, _inside
 from peerlock.errors import UsageError
 from peerlock.observe import diagram as diagrams
 from peerlock.observe import shiviz as shiviz_log
@@ -69,9 +69,9 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Explore every reachable state of a small group and say whether the properties hold. Exit code 0, 1 or 3 (unfinished)."""
-    settings = options(set_ or [])
-    if l is not None:
-        settings["l"] = l
+    settings = options(set_ or [], l)
+    for path, ending in ((transcript, ".txt"), (diagram, ".svg"), (itf, ".json"), (shiviz, ".log")):
+        check_output(path, ending)
     chosen = find(name, as_printed=as_printed, **settings)
     network = topologies.parse(
         topology or topologies.default_for(chosen.needs), nodes if nodes is not None or topology else 3

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,13 +11,13 @@ import typer
 from rich.table import Table
 
 from peerlock.algorithms import CATALOGUE
-from peerlock.cli.app import app, console, numbers, print_json, progress, short
+from peerlock.cli.app import app, check_output, console, numbers, print_json, progress, short
 from peerlock.cli.sim import report
 from peerlock.contract import Neighbours
-from peerlock.errors import UsageError
 from peerlock.observe.metrics import Metrics
 from peerlock.observe.plots import compare_plot
 from peerlock.own import find
+from peerlock.sim.delays import parse as parse_delay
 from peerlock.sim.experiment import Experiment
 
 # Nobody joins, leaves or dies in a comparison, so these two would only repeat their base.
@@ -26,7 +27,11 @@ LEFT_OUT = ("ricart-agrawala-dynamic", "ricart-agrawala-failures")
 @app.command()
 def compare(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which algorithms; all if none is given.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Which algorithms; if none is given, all but the two that are about nodes that come, go or die.",
+        ),
     ] = None,
     nodes: Annotated[int, typer.Option("-n", "--nodes", help="How many nodes, in the table and against load.")] = 5,
     entries: Annotated[int, typer.Option(help="How often each node enters.")] = 20,
@@ -45,16 +50,19 @@ def compare(
 ) -> None:
     """Run every algorithm on the same work: messages, waiting time and throughput, against load and against N."""
     chosen = names or [name for name in CATALOGUE if name not in LEFT_OUT]
-    for name in chosen:
-        find(name)
-    if plot and plot.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"{plot}: a plot is a .png or an .svg file.")
+    unbounded = parse_delay(delay).bound is None
+    for name in list(chosen):
+        if find(name).needs.delay_bound and unbounded and not names:
+            print(f"peerlock: note: {name} is left out: it needs a delay bound, and {delay} has none.", file=sys.stderr)
+            chosen.remove(name)
+    check_output(plot, ".png", ".svg")
     seeds = numbers(seed, "seed")
+    many, times = numbers(sizes, "number of nodes"), numbers(thinks, "think time")
     base = {"entries": entries, "delay": delay, "hold": hold}
     jobs: list[tuple[str, float, dict[str, Any]]] = [("table", 0, {**base, "nodes": nodes, "load": load})]
     if plot:
-        jobs += [("n", n, {**base, "nodes": n, "load": load}) for n in numbers(sizes, "number of nodes")]
-        jobs += [("think", z, {**base, "nodes": nodes, "load": f"closed:{z}"}) for z in numbers(thinks, "think time")]
+        jobs += [("n", n, {**base, "nodes": n, "load": load}) for n in many]
+        jobs += [("think", z, {**base, "nodes": nodes, "load": f"closed:{z}"}) for z in times]
     everything = [(name, *job) for job in jobs for name in chosen]
     rows: dict[str, list[dict[str, Any]]] = {"table": [], "n": [], "think": []}
     for name, what, x, settings in progress(everything, "compare", len(everything)):
@@ -65,6 +73,8 @@ def compare(
         print_json({"table": rows["table"], "against_n": rows["n"], "against_load": rows["think"]})
     else:
         console().print(_table(rows["table"], nodes, load, seeds))
+        if "ricart-agrawala-rw" in chosen:
+            console().print("Half of the entries of ricart-agrawala-rw only read, and readers share.")
         if plot:
             console().print(f"The plot is in {plot}.")
 
@@ -75,17 +85,14 @@ def _figures(name: str, seeds: list[int], settings: dict[str, Any]) -> dict[str,
     prepared = Experiment(algorithm=name, topology=topology, **settings).prepare()
     runs: list[Metrics] = []
     stuck: dict[int, list[int]] = {}
-    for seed in _each(seeds):
+    for seed in seeds:
         metrics = Metrics()
-        left = prepared.run(seed, [metrics]).stuck()
+        with redirect_stdout(sys.stderr):
+            left = prepared.run(seed, [metrics]).stuck()
         runs.append(metrics)
         if left:
             stuck[seed] = left
     return report(prepared, seeds, runs, stuck)
-
-
-def _each(seeds: list[int]) -> Iterator[int]:
-    yield from seeds
 
 
 def _table(rows: list[dict[str, Any]], nodes: int, load: str, seeds: list[int]) -> Table:

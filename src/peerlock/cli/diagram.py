@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from peerlock.cli.app import app
-from peerlock.cli.sim import save
+from peerlock.cli.app import app, check_output, save
 from peerlock.errors import TraceError
 from peerlock.observe import diagram as diagrams
 from peerlock.sim.experiment import from_trace
@@ -20,9 +19,10 @@ from peerlock.trace import Writer, read
 def diagram(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, from peerlock sim --trace.")],
     svg: Annotated[Path | None, typer.Option(help="Write an SVG file instead.")] = None,
-    most: Annotated[int, typer.Option(help="How many events (SVG: messages) to draw.")] = 0,
+    most: Annotated[int | None, typer.Option(help="How many events (SVG: messages) to draw; 60 (400).", min=1)] = None,
 ) -> None:
     """Draw a trace as a space-time diagram: here, or as SVG."""
+    check_output(svg, ".svg")
     events = read(trace)
     if svg is None:
         print(diagrams.text(events, most or 60), end="")

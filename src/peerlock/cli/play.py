@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from peerlock.cli.app import app
-from peerlock.cli.sim import save
+from peerlock.cli.app import app, save
 from peerlock.errors import ScriptError
 from peerlock.sim.transcript import play as play_text
 
@@ -28,6 +27,8 @@ def play(
         text = transcript.read_text(encoding="utf-8")
     except OSError as problem:
         raise ScriptError(f"{transcript} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ScriptError(f"{transcript} is not a text file.") from None
     happened = play_text(text)
     if write:
         save(transcript, happened)

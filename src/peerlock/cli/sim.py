@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from peerlock.cli.app import Ticker, app, bar, console, numbers, options, print_json, short
+from peerlock.cli.app import Ticker, app, bar, check_output, console, numbers, options, output, print_json, save, short
 from peerlock.contract import Mode
 from peerlock.errors import UsageError
 from peerlock.observe import diagram as diagrams
@@ -63,9 +63,11 @@ def sim(
     seeds = numbers(seed, "seed")
     if (trace or diagram) and len(seeds) > 1:
         raise UsageError("A trace or a diagram is of one run: give one seed.")
-    settings = options(set_ or [])
-    if l is not None:
-        settings["l"] = l
+    check_output(trace)
+    check_output(diagram, ".svg")
+    if trace and diagram and trace.resolve() == diagram.resolve():
+        raise UsageError("The trace and the diagram need files of their own.")
+    settings = options(set_ or [], l)
     experiment = Experiment(
         algorithm=name, as_printed=as_printed, options=settings, nodes=nodes, topology=topology, entries=entries, load=load,
         delay=delay, delay_bound=delay_bound, fifo=fifo, hold=hold, readers=readers, seed=seeds[0], home=home,
@@ -111,27 +113,15 @@ def _run_one(
     recorders: list[Recorder] = [metrics, *([ticker] if sys.stderr.isatty() else [])]
     with ExitStack() as files:
         if trace:
-            recorders.append(Writer(files.enter_context(_open(trace))))
+            recorders.append(Writer(files.enter_context(output(trace))))
         if diagram:
             recorders.append(keeper)
-        world = prepared.run(seed, recorders)
+        # What a user's own class prints is not part of the answer.
+        with redirect_stdout(sys.stderr):
+            world = prepared.run(seed, recorders)
     if diagram:
         save(diagram, diagrams.svg(keeper.events))
     return metrics, world.stuck()
-
-
-def _open(path: Path) -> Any:
-    try:
-        return path.open("wb")
-    except OSError as problem:
-        raise UsageError(f"{path} cannot be written: {problem.strerror}.") from None
-
-
-def save(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise UsageError(f"{path} cannot be written: {problem.strerror}.") from None
 
 
 def report(prepared: Prepared, seeds: list[int], runs: list[Metrics], stuck: dict[int, list[int]]) -> dict[str, Any]:
@@ -145,7 +135,7 @@ def report(prepared: Prepared, seeds: list[int], runs: list[Metrics], stuck: dic
         "edges": network.edges,
         "diameter": network.diameter,
         "seed": seeds[0] if len(seeds) == 1 else f"{seeds[0]}..{seeds[-1]}",
-        **summary(runs, list(network.nodes), chosen.mean_only),
+        **summary(runs, chosen.mean_only),
         "claimed": {"min": bounds[0] if bounds else None, "max": bounds[1] if bounds else None},
         "stuck": sorted({node for nodes in stuck.values() for node in nodes}),
         "stuck_seeds": sorted(stuck),

@@ -24,6 +24,7 @@ class Arrow(Struct):
     sent: float
     arrived: float | None  # None: lost, or still under way at the end
     label: str
+    lost: float | None = None
 
 
 class Span(Struct):
@@ -48,7 +49,9 @@ class Picture(Struct):
 def picture(events: Sequence[Event], most: int = 400) -> Picture:
     """Read a trace; at most `most` messages, the first ones."""
     about = events[0].about or {}
-    nodes = sorted({*range(1, about.get("nodes", 0) + 1), *(event.node for event in events if event.node)})
+    there = {event.node for event in events if event.node}
+    there |= {to for event in events for to in (event.to if isinstance(event.to, list) else [event.to]) if to}
+    nodes = sorted({*range(1, about.get("nodes", 0) + 1), *there})
     if not nodes:
         raise TraceError("The trace has no nodes to draw.")
     labels = {int(node): str(label) for node, label in about.get("labels", {}).items()}
@@ -74,6 +77,8 @@ def _arrows(events: Sequence[Event], most: int) -> tuple[list[Arrow], float, int
                 order.append(arrow)
         elif event.event == "received" and (event.id or 0, event.node) in flights:
             flights[event.id or 0, event.node].arrived = event.t
+        elif event.event == "lost" and (event.id or 0, event.node) in flights:
+            flights[event.id or 0, event.node].lost = event.t
     if left_out:
         # Draw time only as far as the messages go.
         end = max(arrow.arrived or arrow.sent for arrow in order)
@@ -137,12 +142,17 @@ def text(events: Sequence[Event], most: int = 60) -> str:
     rows = list(_rows(events))
     names = _place({column[node]: drawn.labels.get(node, str(node))[: width - 1] for node in drawn.nodes}, "     time")
     lines, state = [drawn.title, names], dict.fromkeys(drawn.nodes, "")
+    paused: dict[Node, str] = {}
     for t, what, became in rows[:most]:
-        if became is not None:
+        if became == "as before":
+            state[what[0]] = paused.pop(what[0], "")
+        elif became is not None:
+            if became == "paused":
+                paused[what[0]] = state[what[0]]
             state[what[0]] = became
         lines.append(_row(t, what, state, column))
     if len(rows) > most:
-        lines.append(f"... {len(rows) - most} more events; --most shows more, --svg FILE all of them.")
+        lines.append(f"... {len(rows) - most} more events; --most N shows more.")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -162,7 +172,7 @@ def _rows(events: Sequence[Event]) -> Iterable[tuple[float, Any, str | None]]:
             case "entered":
                 yield event.t, (event.node, _words(event)), event.mode
             case "left" | "resumed":
-                yield event.t, (event.node, _words(event)), ""
+                yield event.t, (event.node, _words(event)), "" if event.event == "left" else "as before"
             case "crashed" | "paused":
                 yield event.t, (event.node, _words(event)), "dead" if event.event == "crashed" else "paused"
             case "timeout" | "joined" | "leaving":
@@ -289,7 +299,7 @@ def _ticks(drawn: Picture, left: float, scale: float, height: float) -> Iterable
 
 
 def _svg_arrow(arrow: Arrow, left: float, scale: float, y: dict[Node, int], crowded: bool, end: float) -> str:
-    arrived = arrow.arrived if arrow.arrived is not None else end
+    arrived = arrow.arrived if arrow.arrived is not None else max(arrow.lost or end, arrow.sent)
     x1, x2, y1, y2 = left + arrow.sent * scale, left + min(arrived, end) * scale, y[arrow.source], y[arrow.to]
     lost = "" if arrow.arrived is not None else " lost"
     words = f"{arrow.label}: {arrow.source} to {arrow.to}, {arrow.sent:.3f} to " + (

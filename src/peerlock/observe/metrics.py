@@ -48,7 +48,7 @@ class Metrics(Recorder):
         self.sync_delays: list[float] = []
         self.violations = 0
         self.first_violation: float | None = None
-        self.entries: dict[Node, int] = {}
+        self.entries: dict[Node, int] = {}  # of every node that asked
         self.inside: dict[Node, Mode] = {}
         self.ended = 0.0
         self._kinds: dict[type[Wire], _Kind] = {}
@@ -65,6 +65,7 @@ class Metrics(Recorder):
             self._book()
         cost = self._open[node] = Cost(since, t)
         self.costs.append(cost)
+        self.entries.setdefault(node, 0)
 
     def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None:
         if message is self._same and node == self._same_from:
@@ -116,9 +117,10 @@ class Metrics(Recorder):
         if cost is not None:
             cost.made = True
             self.waits.append(t - cost.since)
-            self.entries[node] = self.entries.get(node, 0) + 1
+            self.entries[node] += 1
             if self._left is not None and not inside and cost.requested <= self._left:
                 self.sync_delays.append(t - self._left)
+        self._left = None
         inside[node] = mode
 
     def left(self, t: float, node: Node) -> None:
@@ -160,17 +162,18 @@ def quantiles(values: Sequence[float]) -> dict[str, float | None]:
     if not values:
         return {"p50": None, "p99": None, "max": None}
     ordered = sorted(values)
-    last = len(ordered) - 1
-    return {"p50": ordered[last // 2], "p99": ordered[-(-last * 99 // 100)], "max": ordered[-1]}
+    p50, p99 = (ordered[-(-len(ordered) * percent // 100) - 1] for percent in (50, 99))
+    return {"p50": p50, "p99": p99, "max": ordered[-1]}
 
 
-def summary(runs: Sequence[Metrics], nodes: Sequence[Node], mean_only: bool = False) -> dict[str, Any]:
+def summary(runs: Sequence[Metrics], mean_only: bool = False) -> dict[str, Any]:
     """The figures of one run or over several."""
     made = [cost for run in runs for cost in run.made]
     costs, entries = [cost.messages for cost in made], len(made)
     messages = sum(run.messages for run in runs)
     overhead = messages - sum(costs)
-    per_node = [sum(run.entries.get(j, 0) for run in runs) for j in nodes]
+    asked = {node for run in runs for node in run.entries}
+    per_node = [sum(run.entries.get(j, 0) for run in runs) for j in asked]
     kinds: dict[str, int] = {}
     for run in runs:
         for kind, number in run.by_kind().items():

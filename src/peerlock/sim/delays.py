@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import Random
 from typing import TypeAlias
@@ -19,6 +19,8 @@ from peerlock.contract import Node
 from peerlock.errors import UsageError
 
 Draw: TypeAlias = Callable[[Node, Node], float]
+
+LONGEST = 1e9
 
 SYNTAX = (
     "constant:D, uniform:LEAST,MOST, exponential:MEAN, adversary:MOST (each message takes nearly nothing or MOST), "
@@ -40,25 +42,33 @@ class Delay(Struct, frozen=True):
 
 def parse(text: str) -> Delay:
     """A delay model from its text; a number alone is a constant delay."""
-    name, _, rest = text.partition(":")
+    name, colon, rest = text.partition(":")
     if name == "matrix":
         return _matrix(text, rest)
     try:
-        numbers = [float(part) for part in (rest or name).split(",")]
+        numbers = [float(part) for part in (rest if colon else name).split(",")]
     except ValueError:
         raise UsageError(f"{text!r} is not a delay. Use one of: {SYNTAX}.") from None
-    if not all(math.isfinite(number) and number >= 0 for number in numbers):
-        raise UsageError(f"{text!r}: a delay is a finite number, not below 0.")
-    match name if rest else "constant", numbers:
+    _check(numbers, text)
+    match name if colon else "constant", numbers:
         case "constant", [d]:
             return constant(d)
-        case "uniform", [least, most] if least <= most:
+        case "uniform", [least, most]:
+            if least > most:
+                raise UsageError(f"{text!r}: the first number is the least, the second the most.")
             return uniform(least, most)
-        case "exponential", [mean] if mean > 0:
+        case "exponential", [mean]:
+            if not mean:
+                raise UsageError(f"{text!r}: the mean must be above 0.")
             return exponential(mean)
         case "adversary", [most]:
             return adversary(most)
     raise UsageError(f"{text!r} is not a delay. Use one of: {SYNTAX}.")
+
+
+def _check(numbers: Iterable[float], text: str) -> None:
+    if not all(0 <= number <= LONGEST for number in numbers):
+        raise UsageError(f"{text!r}: a delay is a number from 0 to {LONGEST:g}.")
 
 
 def constant(d: float) -> Delay:
@@ -101,6 +111,9 @@ def _matrix(text: str, path: str) -> Delay:
         raise UsageError(
             f'{path} is not a delay matrix: it must be JSON like {{"1": {{"2": 0.5}}, "2": {{"1": 3}}}}.'
         ) from None
+    _check((d for row in matrix.values() for d in row.values()), text)
+    if not any(matrix.values()):
+        raise UsageError(f"{path} has no delays in it.")
     return per_link(matrix, text)
 
 

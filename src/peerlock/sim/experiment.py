@@ -7,7 +7,7 @@ checks everything that can be wrong with it, before anything has been done.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,13 +16,15 @@ from msgspec.structs import asdict, replace
 
 from peerlock.algorithms import Chosen
 from peerlock.contract import Members, Mode, Node
-from peerlock.errors import TraceError, UsageError
+from peerlock.errors import ContractError, TraceError, UsageError
 from peerlock.own import find
 from peerlock.sim import delays, topology, workload
 from peerlock.sim.topology import Topology
+from peerlock.sim.workload import Work
 from peerlock.sim.world import Network, World
 from peerlock.trace import Recorder
 
+MOST_ENTRIES = 10**9
 FAULTS = "crash:NODE@TIME, pause:NODE@FROM..UNTIL, join:NODE@TIME, leave:NODE@TIME"
 
 
@@ -62,7 +64,9 @@ class Prepared:
         options = {key: tuple(value) if isinstance(value, list) else value for key, value in experiment.options.items()}
         self.chosen: Chosen = find(experiment.algorithm, as_printed=experiment.as_printed, **options)
         needs = self.chosen.needs
-        self.topology: Topology = topology.parse(experiment.topology or topology.default_for(needs), experiment.nodes)
+        self.topology: Topology = topology.parse(
+            topology.default_for(needs) if experiment.topology is None else experiment.topology, experiment.nodes
+        )
         self.delay = delays.parse(experiment.delay)
         self.hold = delays.parse(experiment.hold)
         self.load = workload.parse(experiment.load)
@@ -81,7 +85,8 @@ class Prepared:
         self._check_inside()
         self.faults = [self._fault(text) for text in experiment.faults]
         # Starting the nodes is the last thing that can say no, to an option for instance.
-        self.chosen.start(1, self.shapes[1], experiment.inside)
+        with self.chosen.blamed("start"):
+            check_state(self.chosen, self.chosen.start(1, self.shapes[1], experiment.inside))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -97,11 +102,18 @@ class Prepared:
             **({"labels": {str(j): name for j, name in self.topology.labels.items()}} if self.topology.labels else {}),
         }
 
-    def run(self, seed: int | None = None, recorders: Sequence[Recorder] = (), most_events: int = 100_000_000) -> World:
+    def run(self, seed: int | None = None, recorders: Sequence[Recorder] = (), most_events: int | None = None) -> World:
         """Run it to its end and give the world as it is then."""
         world = self.world(seed, recorders)
-        world.run(most_events)
+        world.run(self.most_events if most_events is None else most_events)
+        for place in world.places.values():
+            check_state(self.chosen, place.algorithm)
         return world
+
+    @property
+    def most_events(self) -> int:
+        """More than any algorithm needs that comes to an end: fifty times N messages an entry, and a million."""
+        return 1_000_000 + 50 * self.topology.n * self.topology.n * self.experiment.entries
 
     def world(self, seed: int | None = None, recorders: Sequence[Recorder] = ()) -> World:
         experiment = self.experiment
@@ -110,14 +122,13 @@ class Prepared:
             recorder.run({**self.about, "seed": seed})
         world = World(self.chosen, self.shapes, self.network, seed, experiment.inside, recorders)
         for node in self.topology.nodes:
-            self._give_work(world, node, seed)
+            world.give_work(node, self._work(node, seed), self.load.closed)
         for act in self.faults:
             act(world, seed)
         return world
 
-    def _give_work(self, world: World, node: Node, seed: int) -> None:
-        work = self.load.of(node, self.topology.n, self.experiment.entries, seed, self.hold, self.readers)
-        world.give_work(node, work, self.load.closed)
+    def _work(self, node: Node, seed: int) -> Iterator[Work]:
+        return self.load.of(node, self.topology.n, self.experiment.entries, seed, self.hold, self.readers)
 
     # -- checks --------------------------------------------------------------------------------
 
@@ -134,15 +145,17 @@ class Prepared:
 
     def _check_numbers(self) -> None:
         experiment, n = self.experiment, self.topology.n
-        if experiment.entries < 1:
-            raise UsageError(f"Each node must make at least 1 entry; got {experiment.entries}.")
+        if not 1 <= experiment.entries <= MOST_ENTRIES:
+            raise UsageError(f"Each node makes from 1 to {MOST_ENTRIES:,} entries; got {experiment.entries}.")
         for name in ("loss", "duplicate"):
             if not 0 <= getattr(experiment, name) < 1:
                 raise UsageError(
                     f"{name} is a share of all messages, at least 0 and below 1; got {getattr(experiment, name):g}."
                 )
-        if experiment.delay_bound is not None and experiment.delay_bound <= 0:
-            raise UsageError(f"A delay bound is above 0; got {experiment.delay_bound:g}.")
+        if experiment.delay_bound is not None and not 0 < experiment.delay_bound <= delays.LONGEST:
+            raise UsageError(
+                f"A delay bound is above 0 and at most {delays.LONGEST:g}; got {experiment.delay_bound:g}."
+            )
         if experiment.load.startswith("nodes:"):
             for node in map(int, map(float, experiment.load[6:].split(","))):
                 self._check_node(node, "the load")
@@ -170,16 +183,23 @@ class Prepared:
         if match is None:
             raise UsageError(f"{text!r} is not a fault. Use: {FAULTS}.")
         kind, node = match[1] or match[4], int(match[2] or match[5])
+        if node < 1:
+            raise UsageError(f"{text!r}: nodes are numbered from 1.")
         try:
             start, until = float(match[3] or match[6]), float(match[7] or 0)
         except ValueError:
             raise UsageError(f"{text!r}: the times must be numbers.") from None
+        if kind == "pause" and until <= start:
+            raise UsageError(f"{text!r}: the pause must end after it begins.")
         if kind == "join":
             return self._join(node, start)
         if node > self.topology.n and f"join:{node}@" not in " ".join(self.experiment.faults):
             self._check_node(node, text)
-        if kind in ("leave",) and not hasattr(self.chosen.algorithm, "leave"):
+        if kind == "leave" and not hasattr(self.chosen.algorithm, "leave"):
             raise UsageError(f"{self.chosen.name} cannot let nodes leave; ricart-agrawala-dynamic can.")
+        joins = [float(other.split("@")[1]) for other in self.experiment.faults if other.startswith(f"join:{node}@")]
+        if joins and start <= joins[0]:
+            raise UsageError(f"{text!r}: node {node} is not there before {joins[0]:g}.")
         if kind == "pause":
             return lambda world, seed: (
                 world.at(start, lambda: world.pause(node)),
@@ -196,14 +216,31 @@ class Prepared:
             )
 
         def join(world: World, seed: int) -> None:
-            def now() -> None:
-                present = [j for j, place in world.places.items() if place.phase not in ("crashed", "left", "joining")]
-                world.join(node, Members(tuple(present), min(present), self.delay.bound))
-                self._give_work(world, node, seed)
+            def knows() -> Members:
+                present = [
+                    j for j, place in world.places.items() if place.phase in ("idle", "waiting", "inside", "ending")
+                ]
+                if not present:
+                    raise UsageError(f"Node {node} cannot join at {at:g}: nobody is there any more.")
+                return Members(tuple(present), min(present), self.delay.bound)
 
-            world.at(at, now)
+            world.at(at, lambda: world.join(node, knows, self._work(node, seed), self.load.closed))
 
         return join
+
+
+def check_state(chosen: Chosen, algorithm: Any) -> None:
+    """A state is a value: every field can be hashed."""
+    if not isinstance(algorithm, chosen.algorithm):
+        raise ContractError(f"{chosen.name}.start returned {algorithm!r}; it must return the node that it made.")
+    for name in getattr(algorithm, "__struct_fields__", ()) if chosen.form == "own" else ():
+        try:
+            hash(getattr(algorithm, name))
+        except TypeError:
+            kind = type(getattr(algorithm, name)).__name__
+            raise ContractError(
+                f"{chosen.name}.{name} holds a {kind}, which can change; use a tuple, a frozenset, or a Book."
+            ) from None
 
 
 def from_trace(about: Mapping[str, Any]) -> Experiment:

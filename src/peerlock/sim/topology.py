@@ -7,6 +7,8 @@ as edges, so that a thousand nodes cost nothing. Everything else comes from netw
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ SYNTAX = (
     "complete, ring, line, star, tree (binary), tree:BRANCHES, grid, grid:ROWSxCOLUMNS, random (about 3 links a node), "
     "random:P, regular:DEGREE, or a .gml or .graphml file"
 )
+MOST_NODES = 100_000
 _GRAPH_SEED = 1  # a random topology is the same in every run
 
 
@@ -84,9 +87,13 @@ def parse(text: str, n: int | None) -> Topology:
     """A topology from its text; files bring their own number of nodes."""
     if Path(text).suffix.lower() in (".gml", ".graphml"):
         return read_file(text, n)
-    n = 5 if n is None else n
+    if n is None:
+        grid = re.fullmatch(r"grid:(\d+)x(\d+)", text)
+        n = int(grid[1]) * int(grid[2]) if grid else 5
     if n < 2:
         raise TopologyError(f"A network needs at least 2 nodes; got {n}.")
+    if n > MOST_NODES:
+        raise TopologyError(f"{n} nodes are more than this simulator is made for ({MOST_NODES:,}).")
     if text == "complete":
         return Topology("complete", "complete", n, n * (n - 1) // 2, 1, None)
     return of_graph(_graph(text, n), text, n)
@@ -113,10 +120,17 @@ def _graph(text: str, n: int) -> nx.Graph[Any]:
                 rows, columns = (int(part) for part in rest.split("x"))
                 return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))
             case "random", _:
-                return _random(n, float(rest) if rest else min(1.0, 3 / (n - 1)))
+                p = float(rest) if rest else min(1.0, 3 / (n - 1))
+                if not 0 < p <= 1:
+                    raise TopologyError(f"{text!r}: P is the chance of a link, above 0 and at most 1.")
+                return _random(n, p)
             case "regular", _ if rest:
                 return nx.random_regular_graph(int(rest), n, seed=_GRAPH_SEED)
-    except (ValueError, nx.NetworkXError) as problem:
+    except TopologyError:
+        raise
+    except ValueError:
+        pass  # not a number where there must be one: see below
+    except nx.NetworkXError as problem:
         raise TopologyError(f"{text!r} with {n} nodes is not possible: {problem}.") from None
     raise TopologyError(f"{text!r} is not a topology. Use one of: {SYNTAX}.")
 
@@ -168,7 +182,9 @@ def read_file(path: str, n: int | None = None) -> Topology:
 
     file, notes = Path(path), []
     try:
-        graph: Any = nx.read_graphml(file) if file.suffix.lower() == ".graphml" else _read_gml(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # networkx about ports and the like
+            graph: Any = nx.read_graphml(file) if file.suffix.lower() == ".graphml" else _read_gml(file)
     except OSError as problem:
         raise TopologyError(f"{path} cannot be read: {problem.strerror}.") from None
     except Exception as problem:  # whatever a parser says of a file that is no graph
@@ -191,7 +207,7 @@ def read_file(path: str, n: int | None = None) -> Topology:
 def _read_gml(file: Path) -> Any:
     import networkx as nx
 
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = file.read_text(encoding="utf-8-sig", errors="replace")
     try:
         return nx.parse_gml(text, label="id")
     except nx.NetworkXError as problem:

@@ -13,7 +13,7 @@ other line is a command:
     deliver all             everything in flight, oldest first, until nothing is
     timeout 1 NAME          the timer that node 1 has set
     crash 3                 node 3 stops for ever
-    join 4, leave 2         where the algorithm can
+    join 4 [1,2], leave 2   where the algorithm can; a newcomer knows these nodes, or all
     rewire 1 2,3            node 1 now has the neighbours 2 and 3
     show 1, flight          the variables of node 1; the messages under way
 
@@ -169,9 +169,11 @@ class Stage:
         self.timers = {timer for timer in self.timers if timer[0] != j}
         self.happened.append(f"{j} is dead")
 
-    def _join(self, node: str) -> None:
+    def _join(self, node: str, knows: str = "") -> None:
         self._begin()
-        j, present = int(node), [k for k, where in self.where.items() if where not in ("crashed", "left")]
+        j, present = int(node), [k for k, where in self.where.items() if where not in ("crashed", "left", "joining")]
+        if knows:
+            present = [self._node(word) for word in knows.split(",")]
         if j in self.nodes:
             raise ScriptError(f"node {j} is there already.")
         self.nodes[j], self.where[j] = self.chosen.start(j, Members(tuple(present), present[0], 1.0)), "joining"
@@ -229,8 +231,9 @@ class Stage:
             self.happened.append(f"{j} enters")
             self._look()
         if out.ended:
-            self.happened.append(f"{j} is idle" if self.where[j] != "joining" else f"{j} is a member")
-            self.where[j] = "idle"
+            words = {"joining": "is a member", "left": "is gone"}
+            self.happened.append(f"{j} {words.get(self.where[j], 'is idle')}")
+            self.where[j] = "left" if self.where[j] == "left" else "idle"
 
     def _look(self) -> None:
         inside = [j for j, where in self.where.items() if where == "inside"]

@@ -7,7 +7,6 @@ the clock and waits at the node if that is busy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from random import Random
@@ -17,7 +16,7 @@ from msgspec import Struct
 
 from peerlock.contract import Mode, Node
 from peerlock.errors import UsageError
-from peerlock.sim.delays import Delay, Draw, constant
+from peerlock.sim.delays import LONGEST, Delay, Draw, constant
 
 SYNTAX = (
     "closed (ask again at once), closed:THINK (after THINK on average), poisson:RATE (a node), burst:EVERY (all nodes "
@@ -61,13 +60,13 @@ def _each(node: Node, k: int, n: int) -> int:
 
 
 def parse(text: str) -> Workload:
-    name, _, rest = text.partition(":")
+    name, colon, rest = text.partition(":")
     try:
-        numbers = [float(part) for part in rest.split(",")] if rest else []
+        numbers = [float(part) for part in rest.split(",")] if colon else []
     except ValueError:
         raise UsageError(f"{text!r} is not a load. Use one of: {SYNTAX}.") from None
-    if not all(math.isfinite(number) and number >= 0 for number in numbers):
-        raise UsageError(f"{text!r}: the numbers of a load are finite and not below 0.")
+    if not all(0 <= number <= LONGEST for number in numbers):
+        raise UsageError(f"{text!r}: the numbers of a load are from 0 to {LONGEST:g}.")
     match name, numbers:
         case "closed", []:
             return Workload("closed", True, _each, _at_once)

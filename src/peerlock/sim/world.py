@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any
 
@@ -68,6 +69,8 @@ class World:
         self.chance = Random(f"{seed}/chance")
         self.tell = _Told(recorders)
         self.cut: tuple[frozenset[Node], ...] = ()
+        self.changes: deque[Callable[[], None]] = deque()  # who comes or goes, now and next
+        self.expected: set[Node] = set()  # newcomers, there or not yet
         self.links: dict[Node, tuple[Node, ...]] | None = None  # once rewired: who is connected to whom
         self._last: dict[tuple[Node, Node], float] = {}  # fifo: the last arrival on each channel
         self._copies: dict[int, int] = {}  # number in the queue -> id of the broadcast it belongs to
@@ -115,20 +118,37 @@ class World:
             for act in backlog:
                 act()
 
-    def join(self, node: Node, shape: Shape) -> None:
-        """A newcomer that knows `shape`; it may ask once its algorithm is idle for the first time."""
-        if node in self.places:
+    def join(self, node: Node, knows: Callable[[], Shape], work: Iterable[Work] = (), closed: bool = True) -> None:
+        """A newcomer, when no other node is coming or going; `knows` says what it then knows, `work` what it has to do."""
+        if node in self.places or node in self.expected:
             raise UsageError(f"Node {node} cannot join: it is or was there, and numbers are never used twice.")
-        place = self.places[node] = Place(self, node, self.chosen.start(node, shape), "joining")
-        _method(place.algorithm, "join", self.chosen.name)(place)
+        _method(self.chosen.algorithm, "join", self.chosen.name)
+        self.expected.add(node)
+        self._change(partial(self._join, node, knows, iter(work), closed))
+
+    def _join(self, node: Node, knows: Callable[[], Shape], work: Iterator[Work], closed: bool) -> None:
+        place = self.places[node] = Place(self, node, self.chosen.start(node, knows()), "joining")
+        self.give_work(node, work, closed)
+        place.algorithm.join(place)
 
     def leave(self, node: Node) -> None:
-        """It leaves for good, when it is next idle."""
-        place = self.places[node]
-        _method(place.algorithm, "leave", self.chosen.name)
-        place.leaving = True
-        if place.phase == "idle":
-            place.depart()
+        """It leaves for good, when it is next idle and no other node is coming or going."""
+        if node not in self.places and node not in self.expected:
+            raise UsageError(f"There is no node {node} that could leave.")
+        _method(self.chosen.algorithm, "leave", self.chosen.name)
+        self._change(lambda: self.places[node].depart_when_idle())
+
+    def _change(self, begin: Callable[[], None]) -> None:
+        """One node at a time comes or goes."""
+        self.changes.append(begin)
+        if len(self.changes) == 1:
+            begin()
+
+    def changed(self) -> None:
+        """A node has come or gone: the next one, once the handler that said so has returned."""
+        self.changes.popleft()
+        if self.changes:
+            self.at(self.now, self.changes[0])
 
     def rewire(self, node: Node, neighbours: Iterable[Node]) -> None:
         """Change a node's neighbours while it runs; a message over a line that is gone is lost."""
@@ -146,14 +166,23 @@ class World:
     def run(self, most_events: int = 100_000_000) -> None:
         """Until nothing is left to do."""
         queue = self.queue
-        if self.tell.receipts:
-            self._run_observed(most_events)
-        else:
-            for _ in range(most_events):
-                if not queue:
-                    break
-                self.now, _, place, source, message = heappop(queue)
-                place.receive(source, message, place)
+        try:
+            with self.chosen.blamed("a handler"):
+                if self.tell.receipts:
+                    self._run_observed(most_events)
+                else:
+                    for _ in range(most_events):
+                        if not queue:
+                            break
+                        self.now, _, place, source, message = heappop(queue)
+                        place.receive(source, message, place)
+        except (AssertionError, ContractError) as problem:
+            if not (self.network.loss or self.network.duplicate or self.cut):
+                raise
+            raise UsageError(
+                f"{self.chosen.name} does not survive a network that loses or doubles messages, and its paper does not "
+                f"say that it would: {problem}"
+            ) from None
         if queue:
             raise Unfinished(
                 f"{self.chosen.name} was still busy after {most_events:,} events, at time {self.now:g}; "
@@ -185,7 +214,11 @@ class World:
 
     def stuck(self) -> list[Node]:
         """Nodes left in the middle of an invocation, or with work that they never could begin."""
-        return [me for me, place in sorted(self.places.items()) if place.phase in ("waiting", "ending", "joining")]
+        return [
+            me
+            for me, place in sorted(self.places.items())
+            if place.phase in ("waiting", "ending", "outside", "joining", "leaving")
+        ]
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -285,22 +318,29 @@ class Place:
 
     def timer(self, name: str, after: float) -> None:
         world = self.world
+        if not 0 <= after < inf:
+            raise ContractError(
+                f"{world.chosen.name}: node {self.me} set the timer {name!r} to {after!r}; it takes a time."
+            )
         number = self.timers[name] = next(world.numbers)
         act = lambda: self._fire(name, number)  # noqa: E731
         heappush(world.queue, (world.now + after * _MARGIN, number + _LATE, world.clock, 0, act))
 
     def idle(self) -> None:
         world, phase = self.world, self.phase
+        if phase == "leaving":
+            self.phase = "left"
+            world.changed()
+            return
         if phase not in ("ending", "joining"):
             raise ContractError(f"{world.chosen.name}: node {self.me} became idle while it was {phase}.")
         self.phase = "idle"
         if phase == "joining":
             world.tell.joined(world.now, self.me)
+            world.changed()
         else:
             world.tell.idle(world.now, self.me)
-        if self.leaving:
-            self.depart()
-        elif not self.releasing:
+        if not self.releasing:
             # Inside a handler: the algorithm must have returned before it is asked again.
             self._later(0.0, self.go_on)
 
@@ -321,6 +361,9 @@ class Place:
         """Idle again: what next?"""
         if self.phase != "idle" or (self.halted and self._halts(self.go_on)):
             return
+        if self.leaving:
+            self.depart()
+            return
         if not self.closed:
             if self.arrived:
                 since, self.current = self.arrived.popleft()
@@ -335,7 +378,7 @@ class Place:
                 self.begin(self.world.now)
 
     def arrive(self) -> None:
-        if self.phase == "idle" and not self._halts(self.arrive):
+        if self.phase == "idle" and not self.leaving and not self._halts(self.arrive):
             self.begin(self.world.now)
 
     def arrive_open(self, work: Work) -> None:
@@ -363,8 +406,12 @@ class Place:
         self.releasing = False
         self.go_on()
 
+    def depart_when_idle(self) -> None:
+        self.leaving = True
+        self.go_on()
+
     def depart(self) -> None:
-        self.phase = "left"
+        self.phase = "leaving"
         self.arrived.clear()
         self.world.tell.leaving(self.world.now, self.me)
         self.algorithm.leave(self)
