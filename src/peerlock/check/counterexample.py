@@ -12,6 +12,8 @@ from peerlock.trace import Event, Keeper, told
 
 def command(model: Model, step: Step) -> str:
     """One step as a line of a transcript."""
+    if step.at < 0:
+        return "tick"
     node, action = model.nodes[step.at], step.action
     match action.what:
         case "request":
@@ -40,6 +42,9 @@ def events(model: Model, way: Sequence[Step], about: Mapping[str, Any]) -> list[
         if model.local(at, before[at]).where == "inside":
             keeper.entered(0.0, node, model.local(at, before[at]).mode)
     for t, step in enumerate(way, 1):
+        if step.at < 0:
+            before = step.row
+            continue
         node, action = model.nodes[step.at], step.action
         was, now = model.local(step.at, before[step.at]), model.local(step.at, step.row[step.at])
         if action.what == "request":
@@ -55,7 +60,7 @@ def events(model: Model, way: Sequence[Step], about: Mapping[str, Any]) -> list[
             flight.remove(arriving)
             keeper.received(t, arriving[0], node, action.detail.source)
         for to, bundle in action.sends:
-            if to == len(model.nodes):
+            if to >= len(model.nodes):
                 continue
             column = model.columns[to]
             for letter in column.bundles[bundle]:
@@ -76,6 +81,9 @@ def steps(model: Model, way: Sequence[Step]) -> list[dict[str, Any]]:
     """The way for a JSON file: what happened, in order."""
     result = []
     for step in way:
+        if step.at < 0:
+            result.append({"what": "tick"})
+            continue
         node, action = model.nodes[step.at], step.action
         row: dict[str, Any] = {"what": action.what, "node": node}
         if action.what == "deliver":

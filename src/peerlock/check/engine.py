@@ -154,15 +154,64 @@ class Engine:
                     continue
                 bundles = table.bundles[to][actions]
                 sent = np.flatnonzero(bundles)
+                if not len(sent):
+                    continue
+                before = columns[to][parents[sent]]
+                after = other.added(bundles[sent], before)
+                if other.forbids and int(after.min()) < 0:
+                    # Some of these must not happen. Leave them out and look up the rest.
+                    allowed = np.ones(len(actions), bool)
+                    allowed[sent[after < 0]] = False
+                    yield from self._only(columns, keys, at, parents[allowed], actions[allowed])
+                    break
+                sums.append((other, sent, before, after))
+            else:
+                yield at, parents, actions, self._keys_after(columns, keys, at, parents, actions, sums)
+        if self.model.delay_bound is not None:
+            yield from self.ticks(columns, keys)
+
+    def _only(
+        self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells
+    ) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+        table, sums = self.tables[at], []
+        if not len(actions):
+            return
+        for to, other in enumerate(self.tables):
+            if to != at and table.sends_to[to]:
+                bundles = table.bundles[to][actions]
+                sent = np.flatnonzero(bundles)
                 if len(sent):
                     before = columns[to][parents[sent]]
                     sums.append((other, sent, before, other.added(bundles[sent], before)))
+        yield at, parents, actions, self._keys_after(columns, keys, at, parents, actions, sums)
+
+    def _keys_after(
+        self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells, sums: list[Any]
+    ) -> Keys:
+        self._check_room()
+        table, cells = self.tables[at], columns[at]
+        found = keys[parents] + (table.terms[table.new[actions]] - table.terms[cells[parents]])
+        for other, sent, before, after in sums:
+            found[sent] += other.terms[after] - other.terms[before]
+        return found
+
+    def can_tick(self, columns: list[Cells]) -> tuple[NDArray[np.bool_], list[Cells]]:
+        """In which rows the clock may tick and that changes something, and the cells after it."""
+        after = [table.ticked(cells) for table, cells in zip(self.tables, columns, strict=True)]
+        allowed = np.logical_and.reduce([cells >= 0 for cells in after])
+        changed = np.logical_or.reduce([now != then for now, then in zip(columns, after, strict=True)])
+        return allowed & changed, after
+
+    def ticks(self, columns: list[Cells], keys: Keys) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+        """A tick of the clock, for all nodes at once; it is the action of node number -1."""
+        allowed, after = self.can_tick(columns)
+        rows = np.flatnonzero(allowed).astype(np.int32)
+        if len(rows):
             self._check_room()
-            terms = table.terms
-            found = keys[parents] + (terms[table.new[actions]] - terms[cells[parents]])
-            for other, sent, before, after in sums:
-                found[sent] += other.terms[after] - other.terms[before]
-            yield at, parents, actions, found
+            found = keys[rows].copy()
+            for table, before, cells in zip(self.tables, columns, after, strict=True):
+                found += table.terms[cells[rows]] - table.terms[before[rows]]
+            yield -1, rows, np.zeros(len(rows), np.int32), found
 
     def _check_room(self) -> None:
         for table, column in zip(self.tables, self.model.columns, strict=True):
@@ -171,6 +220,8 @@ class Engine:
 
     def rows_after(self, columns: list[Cells], at: int, parents: Cells, actions: Cells) -> list[Cells]:
         """The rows that these actions of node number `at` lead to."""
+        if at < 0:
+            return [table.ticked(cells[parents]) for table, cells in zip(self.tables, columns, strict=True)]
         table, result = self.tables[at], []
         for to, other in enumerate(self.tables):
             cells = columns[to][parents]
@@ -205,7 +256,11 @@ class Table:
         self.bundles = [np.zeros(0, np.int32) for _ in range(self.n)]  # [to][action]
         self.sends_to = [False] * self.n
         self.terms = np.zeros(0, np.uint64)
-        self.sums = np.full((1, 1), -1, np.int32)  # [bundle, cell]: the cell with the bundle added; -1: not known yet
+        # [bundle, cell]: the cell with the bundle added; -1: not known yet, -2: must not happen
+        self.sums = np.full((1, 1), -1, np.int32)
+        self.forbids = at >= len(model.nodes)
+        self.ticks = np.zeros(0, np.int32)  # by cell: the cell a tick later; -1: not known yet, -2: must not happen
+        self.lively = np.zeros(0, np.int32)  # by cell: how many of its actions are not crashes
         self._filled = 0
 
     def grow_terms(self, cells: int, exact: bool, shift: int, random: np.random.Generator) -> None:
@@ -226,6 +281,7 @@ class Table:
             room = max(top, 2 * len(self.counts), 64)
             self.counts = _longer(self.counts, room, -1)
             self.starts = _longer(self.starts, room, 0)
+            self.lively = _longer(self.lively, room, 0)
         counts = self.counts[cells]
         missing = np.flatnonzero(counts < 0)
         if not len(missing):
@@ -233,6 +289,7 @@ class Table:
         for cell in np.unique(cells[missing]).tolist():
             found = self.model.actions(self.at, cell)
             self.starts[cell], self.counts[cell] = len(self.actions), len(found)
+            self.lively[cell] = sum(action.what != "crash" for action in found)
             self.actions += found
         self._write_actions()
         return self.counts[cells]
@@ -255,7 +312,7 @@ class Table:
         """The cells with these bundles added; sums met for the first time are computed."""
         self._room(int(bundles.max()) + 1, int(cells.max()) + 1)
         sums = self.sums[bundles, cells]
-        missing = np.flatnonzero(sums < 0)
+        missing = np.flatnonzero(sums == -1)
         if not len(missing):
             return sums
         pairs = np.unique(bundles[missing].astype(np.int64) << 32 | cells[missing])
@@ -263,6 +320,19 @@ class Table:
             bundle, cell = pair >> 32, pair & 0xFFFFFFFF
             self.sums[bundle, cell] = self.model.add(self.at, cell, bundle)
         return self.sums[bundles, cells]
+
+    def ticked(self, cells: Cells) -> Cells:
+        """The cells a tick later; those met for the first time are computed."""
+        top = int(cells.max(initial=-1)) + 1
+        if top > len(self.ticks):
+            self.ticks = _longer(self.ticks, max(top, 2 * len(self.ticks), 64), -1)
+        later = self.ticks[cells]
+        missing = np.flatnonzero(later == -1)
+        if not len(missing):
+            return later
+        for cell in np.unique(cells[missing]).tolist():
+            self.ticks[cell] = self.model.tick(self.at, cell)
+        return self.ticks[cells]
 
     def _room(self, bundles: int, cells: int) -> None:
         have_bundles, have_cells = self.sums.shape

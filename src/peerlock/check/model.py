@@ -8,8 +8,10 @@ and from then on it is a look-up: (cell, action) -> (cell, what is added to whom
 This file does the look-ups that have never been done, with the algorithm's own code. `search` does all the others, in bulk.
 
 - The network is a bag of messages for each node, or with `fifo` a queue for each pair. Equal bags are equal inboxes.
-- A timer that runs may fire at any time. With `delay_bound` time is discrete instead: see `_Timed`.
+- A timer that runs may fire at any time. With `delay_bound` time is discrete instead: every letter and every timer counts
+  down with each tick, a letter must arrive before its count would fall below 0, a timer fires at 0, after all letters due.
 - A crash may happen at any time, as long as the budget lasts. What is under way to a dead node is dropped.
+- Observers (`observers`) are further columns, moved by what nodes do.
 - A handler that raises `AssertionError` has been brought into a state that its author excluded: that is a violation.
 """
 
@@ -20,7 +22,7 @@ from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
 from peerlock.algorithms import Chosen
-from peerlock.check.observers import Event, Observer
+from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer
 from peerlock.contract import NOBODY, Effects, Mode, Node, Shape, Wire
 from peerlock.errors import ContractError
 
@@ -36,7 +38,7 @@ class Local(NamedTuple):
     where: str  # idle, waiting, inside, ending, crashed, broken
     left: int  # how often it may still ask
     mode: Mode = "write"
-    timers: tuple[str, ...] = ()
+    timers: tuple[tuple[str, int], ...] = ()  # name, ticks to go (0 without a clock)
     broken: str = ""  # the assertion that failed
 
 
@@ -45,6 +47,7 @@ class Letter(NamedTuple):
 
     source: Node
     message: Wire
+    ticks: int = 0  # to go until it must have arrived; 0 without a clock
 
 
 class Action(NamedTuple):
@@ -114,9 +117,11 @@ class Model:
         *,
         fifo: bool = False,
         crashes: int = 0,
-        observer: Observer | None = None,
+        delay_bound: int | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
-        self.chosen, self.fifo, self.crashes, self.observer = chosen, fifo, crashes, observer
+        self.chosen, self.fifo, self.crashes, self.delay_bound = chosen, fifo, crashes, delay_bound
+        self.observers = [*([CrashBudget(crashes)] if crashes else []), *observers]
         self.nodes = tuple(shapes)
         self.columns = [Column(node) for node in self.nodes]
         self.place = {node: at for at, node in enumerate(self.nodes)}
@@ -128,8 +133,8 @@ class Model:
             algorithm = chosen.start(node, shapes[node], inside)
             local = Local(algorithm, where, left, inside.get(node, "write"))
             first.append(column.cell(column.local(local), ()))
-        if observer is not None:
-            # The last column; its "locals" are the observer's states and its "letters" what it is told.
+        for observer in self.observers:
+            # Further columns; their "locals" are the observers' states and their "bundles" what they are told.
             watching = Column(0)
             self.columns.append(watching)
             first.append(self._observed(watching, observer.start))
@@ -139,7 +144,7 @@ class Model:
 
     def actions(self, at: int, cell: int) -> list[Action]:
         """Everything that can happen at node number `at` in `cell`."""
-        if at == len(self.nodes):
+        if at >= len(self.nodes):
             return []
         column = self.columns[at]
         number, inbox = column.cells[cell]
@@ -154,10 +159,32 @@ class Model:
         steps += [
             self._act(at, number, rest, "deliver", column.letters[letter]) for letter, rest in self._deliverable(inbox)
         ]
-        steps += [self._act(at, number, inbox, "timeout", name) for name in local.timers]
+        waits_for_letters = self.delay_bound is not None and any(not letter.ticks for letter in self.inbox(at, cell))
+        steps += [
+            self._act(at, number, inbox, "timeout", name)
+            for name, ticks in local.timers
+            if not ticks and not waits_for_letters
+        ]
         if self.crashes:
             steps.append(self._crash(at, local))
         return steps
+
+    def tick(self, at: int, cell: int) -> int:
+        """The cell of node number `at` one tick later; -2 if something has to happen first."""
+        if at >= len(self.nodes):
+            return cell
+        column = self.columns[at]
+        number, inbox = column.cells[cell]
+        local = column.locals[number]
+        if any(not ticks for _, ticks in local.timers) or any(not letter.ticks for letter in self.inbox(at, cell)):
+            return -2
+        later = lambda letter: column.letter(column.letters[letter]._replace(ticks=column.letters[letter].ticks - 1))  # noqa: E731
+        if self.fifo:
+            after: Inbox = tuple((source, tuple(map(later, queue))) for source, queue in inbox)
+        else:
+            after = tuple(sorted(map(later, inbox)))
+        timers = tuple((name, ticks - 1) for name, ticks in local.timers)
+        return column.cell(column.local(local._replace(timers=timers)), after)
 
     def _deliverable(self, inbox: Inbox) -> list[tuple[int, Inbox]]:
         """Which letter can arrive next, and what the inbox is then."""
@@ -176,10 +203,10 @@ class Model:
         """The cell of node number `at` when these letters are under way to it as well."""
         column = self.columns[at]
         number, inbox = column.cells[cell]
-        if at == len(self.nodes):
-            assert self.observer is not None
+        if at >= len(self.nodes):
             events: Any = column.bundles[bundle]
-            return self._observed(column, self.observer.step(column.locals[number], events))
+            state = self.observers[at - len(self.nodes)].step(column.locals[number], events)
+            return -2 if state is FORBIDDEN else self._observed(column, state)
         if column.locals[number].where == "crashed":
             return cell
         letters = column.bundles[bundle]
@@ -203,7 +230,7 @@ class Model:
     def _step(self, at: int, local: Local, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
         """Run the algorithm's own code, once for each local state and input."""
         column, algorithm, out = self.columns[at], copy(local.algorithm), Effects()
-        where, left, mode, timers = local.where, local.left, local.mode, set(local.timers)
+        where, left, mode, timers = local.where, local.left, local.mode, dict(local.timers)
         self.handler_calls += 1
         try:
             if what == "request":
@@ -213,7 +240,7 @@ class Model:
                 where = "ending"
                 algorithm.release(out)
             elif what == "timeout":
-                timers.discard(detail)
+                del timers[detail]
                 algorithm.on_timeout(detail, out)
             else:
                 algorithm.receive(detail.source, detail.message, out)
@@ -226,25 +253,29 @@ class Model:
             where = self._became(at, where, "ending", "idle")
         if where == "idle":
             mode = "write"
-        timers |= {name for name, _ in out.timers}
-        after = Local(algorithm, where, left, mode, tuple(sorted(timers)))
-        sends = self._bundles(at, out.sent)
-        if self.observer is not None:
-            sends += self._told(at, what, detail, out)
+        timers |= {name: 0 if self.delay_bound is None else round(ticks) for name, ticks in out.timers}
+        after = Local(algorithm, where, left, mode, tuple(sorted(timers.items())))
+        sends = self._bundles(at, out.sent) + self._told(self._events(at, what, detail, mode, out))
         return column.local(after), sends, out.entered
 
-    def _told(self, at: int, what: str, detail: Any, out: Effects) -> tuple[tuple[int, int], ...]:
-        """What the observer hears of a step."""
-        assert self.observer is not None
+    def _events(self, at: int, what: str, detail: Any, mode: Mode, out: Effects) -> list[Event]:
+        """What an observer may want to hear of a step."""
         node = self.nodes[at]
-        events: list[Event] = [("requested", node)] if what == "request" else []
+        events: list[Event] = [("requested", node, mode)] if what == "request" else []
         if what == "deliver":
             events.append(("received", node, detail.source, detail.message))
         events += [("sent", node, to, message) for to, message in out.sent]
-        events += [("entered", node)] if out.entered else []
-        events += [("idle", node)] if out.ended else []
-        wanted: Any = tuple(event for event in events if self.observer.wants(event))
-        return ((len(self.nodes), self.columns[-1].bundle(wanted)),) if wanted else ()
+        events += [("entered", node, mode)] if out.entered else []
+        return events + ([("idle", node)] if out.ended else [])
+
+    def _told(self, events: list[Event]) -> tuple[tuple[int, int], ...]:
+        """The same, as bundles for the observers that want it."""
+        told = []
+        for at, observer in enumerate(self.observers, len(self.nodes)):
+            wanted: Any = tuple(event for event in events if observer.wants(event))
+            if wanted:
+                told.append((at, self.columns[at].bundle(wanted)))
+        return tuple(told)
 
     def _observed(self, column: Column, state: Any) -> int:
         found = column.local_ids.get(state)
@@ -267,7 +298,7 @@ class Model:
             if to == source or to not in self.place:
                 whom = "itself" if to == source else f"node {to}, which does not exist"
                 raise ContractError(f"{self.chosen.name}: node {source} sent {message} to {whom}.")
-            letters.setdefault(self.place[to], []).append(Letter(source, message))
+            letters.setdefault(self.place[to], []).append(Letter(source, message, self.delay_bound or 0))
         bundles = []
         for to, found in letters.items():
             column = self.columns[to]
@@ -278,7 +309,7 @@ class Model:
     def _crash(self, at: int, local: Local) -> Action:
         column = self.columns[at]
         dead = column.local(Local(local.algorithm, "crashed", 0))
-        return Action("crash", None, column.cell(dead, ()), (), False)
+        return Action("crash", None, column.cell(dead, ()), self._told([("crashed", column.node)]), False)
 
     # -- looking at a state --------------------------------------------------------------------
 

@@ -12,12 +12,16 @@ from typing import Any, TypeAlias
 
 from peerlock.contract import Node, Wire
 
-# ("requested", node), ("entered", node), ("idle", node), ("sent", source, to, message), ("received", node, source, message)
+# ("requested", node, mode), ("entered", node, mode), ("idle", node), ("crashed", node), ("sent", source, to, message),
+# ("received", node, source, message)
 Event: TypeAlias = tuple[Any, ...]
 
 
+FORBIDDEN = object()  # what `step` returns to say that this must not happen
+
+
 class Observer:
-    """Remembers; never acts."""
+    """Remembers; never acts, but may forbid."""
 
     start: Hashable = None
 
@@ -26,14 +30,28 @@ class Observer:
         raise NotImplementedError  # a subclass says which
 
     def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
-        """The state after a step of some node."""
+        """The state after a step of some node, or FORBIDDEN."""
         raise NotImplementedError  # a subclass says which
+
+
+class CrashBudget(Observer):
+    """So many nodes may die and no more."""
+
+    def __init__(self, crashes: int) -> None:
+        self.start = crashes
+
+    def wants(self, event: Event) -> bool:
+        return bool(event[0] == "crashed")
+
+    def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
+        return state - 1 if state else FORBIDDEN
 
 
 class Overtaking(Observer):
     """How often others enter while `node` waits and everybody whom it asked has got its request.
 
-    A figure that grows with the number of entries is starvation.
+    Entries that do not exclude its own (reader and reader) do not count. A figure that grows with the number of entries is
+    starvation.
     """
 
     def __init__(self, node: Node) -> None:
@@ -52,15 +70,15 @@ class Overtaking(Observer):
         for event in events:
             match event[0]:
                 case "requested":
-                    state = (0, 0)  # copies of the request under way, times overtaken
+                    state = (0, 0, event[2])  # copies of the request under way, times overtaken, mode
                 case "sent" if state is not None:
-                    state = (state[0] + 1, state[1])
+                    state = (state[0] + 1, *state[1:])
                 case "received" if state is not None:
-                    state = (max(0, state[0] - 1), state[1])
+                    state = (max(0, state[0] - 1), *state[1:])
                 case "entered" if event[1] == self.node:
                     state = None
-                case "entered" if state is not None and state[0] == 0:
-                    state = (0, state[1] + 1)
+                case "entered" if state is not None and state[0] == 0 and "write" in (state[2], event[2]):
+                    state = (0, state[1] + 1, state[2])
                     self.most = max(self.most, state[1])
         result: Hashable = state
         return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -15,8 +14,11 @@ from peerlock.check.model import Action, Model
 RUNS = 6  # so many sorted runs of seen states before the small ones are merged
 
 
+TICK = Action("tick", None, 0, (), False)
+
+
 class Step(Struct, frozen=True):
-    """One step of a way: what happened where, and the row afterwards."""
+    """One step of a way: what happened where (-1: a tick, everywhere), and the row afterwards."""
 
     at: int
     action: Action
@@ -87,15 +89,18 @@ class Search:
 
     # -- a level -------------------------------------------------------------------------------
 
-    def _chunks(self, level: Level) -> list[slice]:
+    def chunks(self, level: Level) -> list[slice]:
         return [slice(start, start + self.chunk) for start in range(0, len(level), self.chunk)]
 
     def _violates(self, level: Level) -> bool:
-        for part in self._chunks(level):
-            columns = self._rows(level, part)
+        for part in self.chunks(level):
+            columns = self.rows(level, part)
             enabled = np.zeros(len(columns[0]), np.int32)
             for table, cells in zip(self.engine.tables, columns, strict=True):
-                enabled += table.count(cells)
+                table.count(cells)
+                enabled += table.lively[cells]
+            if self.model.delay_bound is not None:
+                enabled += self.engine.can_tick(columns)[0]
             found = self.check(columns, enabled)
             if found is not None:
                 name, at = found
@@ -104,14 +109,14 @@ class Search:
                 return True
         return False
 
-    def _rows(self, level: Level, part: slice) -> list[Cells]:
+    def rows(self, level: Level, part: slice) -> list[Cells]:
         if level.rows is not None:
             return [column[part] for column in level.rows]
         return self.engine.unpack(level.keys[part])
 
     def _next(self, level: Level) -> Level:
         pending: list[Level] = []
-        for part in self._chunks(level):
+        for part in self.chunks(level):
             while True:
                 try:
                     pending.append(self._expand(level, part))
@@ -122,7 +127,7 @@ class Search:
 
     def _expand(self, level: Level, part: slice) -> Level:
         """The states that a chunk leads to and that were not seen in an earlier level."""
-        columns, keys = self._rows(level, part), level.keys[part]
+        columns, keys = self.rows(level, part), level.keys[part]
         exact = self.engine.exact
         found = list(self.engine.successors(columns, keys))
         transitions = sum(len(parents) for _, parents, _, _ in found)
@@ -171,28 +176,29 @@ class Search:
 
     # -- the way to a state --------------------------------------------------------------------
 
-    def way_to(self, row: tuple[int, ...]) -> tuple[Step, ...]:
-        """A shortest way from the first state to one in the last level, found backwards."""
+    def way_to(self, row: tuple[int, ...], depth: int | None = None) -> tuple[Step, ...]:
+        """A shortest way from the first state to one in the last level, or the level of that depth, found backwards."""
         steps: list[Step] = []
-        for level in reversed(self.levels[:-1]):
-            before, at, action = self._predecessor(level, row)
+        before = self.levels[:-1] if depth is None else self.levels[:depth]
+        for level in reversed(before):
+            while True:
+                try:
+                    parent, at, action = self._predecessor(level, row)
+                    break
+                except Outgrown:
+                    self.engine.grow(self.levels, self.runs)
             steps.append(Step(at, action, row))
-            row = before
+            row = parent
         return tuple(reversed(steps))
 
     def _predecessor(self, level: Level, row: tuple[int, ...]) -> tuple[tuple[int, ...], int, Action]:
         key = self.engine.key_of([np.array([cell], np.int32) for cell in row])[0]
-        for part in self._chunks(level):
-            columns = self._rows(level, part)
+        for part in self.chunks(level):
+            columns = self.rows(level, part)
             for at, parents, actions, keys in self.engine.successors(columns, level.keys[part]):
                 hits = np.flatnonzero(keys == key)
                 if len(hits):
                     parent = int(parents[hits[0]])
-                    action = self.engine.tables[at].actions[int(actions[hits[0]])]
+                    action = TICK if at < 0 else self.engine.tables[at].actions[int(actions[hits[0]])]
                     return tuple(int(column[parent]) for column in columns), at, action
         raise AssertionError(f"no state of the level before leads to {row}")
-
-
-def features(model: Model, at: int, of: Callable[[Any, Any], int], cells: int) -> Any:
-    """`of(local, inbox)` for the first `cells` cells of a node."""
-    return np.array([of(model.local(at, cell), model.inbox(at, cell)) for cell in range(cells)], np.int32)

@@ -43,7 +43,13 @@ def check(
     as_printed: Annotated[bool, typer.Option("--as-printed", help="The paper's text, with its errors.")] = False,
     fifo: Annotated[bool, typer.Option("--fifo", help="Messages between two nodes arrive in the order sent.")] = False,
     l: Annotated[int | None, typer.Option("--l", help="L of suzuki-kasami-b.")] = None,
-    crashes: Annotated[int, typer.Option(help="So many nodes may die, at any time.")] = 0,
+    delay_bound: Annotated[
+        int | None,
+        typer.Option(
+            help="Time in ticks: a message arrives within so many, a timer fires at its tick. Else: at any time.", min=1
+        ),
+    ] = None,
+    crashes: Annotated[int, typer.Option(help="So many nodes may die, at any time.", min=0)] = 0,
     inside: Annotated[
         list[str] | None, typer.Option(help="Who is inside at the start: 2, or 2:read. May be repeated.")
     ] = None,
@@ -81,8 +87,8 @@ def check(
         if node not in network.nodes:
             raise UsageError(f"There is no node {node}: the nodes are 1 to {network.n}.")
     bounds = _entries(entries, network.n)
-    shapes = network.shapes(chosen.needs, home, 1.0)
-    model = Model(chosen, shapes, bounds, held, fifo=fifo, crashes=crashes)
+    shapes = network.shapes(chosen.needs, home, float(delay_bound or 1))
+    model = Model(chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound)
     checks = Checks(_properties(model, property_ or []))
     search = Search(model, checks)
     outcome = _run(search, max_states, max_seconds)

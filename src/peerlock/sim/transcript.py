@@ -12,6 +12,7 @@ other line is a command:
     deliver 1->2 [KIND]     the oldest message from 1 to 2, or the oldest of that kind, or exactly that: REQUEST(n=3)
     deliver all             everything in flight, oldest first, until nothing is
     timeout 1 NAME          the timer that node 1 has set
+    tick                    time passes; nothing else happens
     crash 3                 node 3 stops for ever
     join 4 [1,2], leave 2   where the algorithm can; a newcomer knows these nodes, or all
     rewire 1 2,3            node 1 now has the neighbours 2 and 3
@@ -161,6 +162,10 @@ class Stage:
             raise ScriptError(f"node {j} has set no timer {name!r}.")
         self.timers.discard((j, name))
         self._step(j, lambda algorithm, out: algorithm.on_timeout(name, out))
+
+    def _tick(self) -> None:
+        """Time passes: the transcript leaves it to its author when timers fire."""
+        self._begin()
 
     def _crash(self, node: str) -> None:
         self._begin()
