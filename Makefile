@@ -4,12 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check-style check-types check-imports unit bench-sim bench-check clean
+.PHONY: demo test debian check-style check-types check-imports unit bench-sim bench-check clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/test check-style check-types check-imports unit
+test: $(VENV)/test debian check-style check-types check-imports unit
+
+debian:
+	scripts/debian_packages spin gcc libc6-dev
 
 check-style: $(VENV)/test
 	$(BIN)/ruff format --check

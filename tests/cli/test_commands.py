@@ -232,3 +232,40 @@ def test_help() -> None:
     for command in ("sim", "check", "compare", "diagram", "replay", "play", "algorithms", "bench"):
         assert command in peerlock("--help").stdout
         assert "Usage" in peerlock(command, "--help").stdout
+
+
+def test_check_json() -> None:
+    result = as_json("check", "ricart-agrawala", "-n", "3", "--entries", "2")
+    assert set(result) >= {
+        "algorithm", "form", "nodes", "entries", "network", "verdict", "properties", "property", "states", "transitions", "depth",
+        "seconds", "peak_mb", "trace",
+    }  # fmt: skip
+    assert (result["verdict"], result["states"], result["transitions"]) == ("holds", 39_933, 134_067)
+    assert set(result["properties"].values()) == {"holds"}
+
+
+def test_check_finds_and_tells(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("c.txt", "c.svg", "c.json", "c.log")]
+    forms = ("--transcript", "--diagram", "--itf", "--shiviz")
+    options = [word for form, file in zip(forms, files, strict=True) for word in (form, str(file))]
+    done = peerlock("check", "suzuki-kasami-b", "-n", "2", "--entries", "4", "--as-printed", *options, code=1)
+    assert "no deadlock is violated, in 18 steps" in done.stdout
+    assert all(file.stat().st_size > 500 for file in files)
+    peerlock("play", "--check", str(files[0]))
+
+
+def test_check_unfinished() -> None:
+    assert "unfinished" in peerlock("check", "ricart-agrawala", "--entries", "2", "--max-states", "100", code=3).stdout
+
+
+def test_check_a_property_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def nobody_inside(state):\n    return not state.inside\n")
+    done = peerlock("check", "ricart-agrawala", "-n", "2", "--property", f"{file}:nobody_inside", code=1)
+    assert "nobody_inside is violated, in 3 steps" in done.stdout
+
+
+def test_bench_check_runs() -> None:
+    result = as_json("bench", "check", "--runs", "1", "-n", "3", "--entries", "2")
+    assert result["same_states"]
+    assert result["peerlock"]["states"] == 39_933

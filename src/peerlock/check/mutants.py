@@ -1,0 +1,166 @@
+"""Broken figures: does the checker notice?
+
+A mechanical mutant is an algorithm with one line changed: a guard negated, an assignment to a variable of the node dropped, or
+an effect (`out.send`, `out.idle`, ...) dropped. A hand-made one is a line replaced by another. Each is explored over a few small
+configurations until something catches it: a property, an exception, more messages an entry than the paper claims, or a
+node that is passed over more often than in the sound algorithm. What nothing catches survives, and a survivor needs a
+reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from peerlock.algorithms import Chosen, Size, choose
+from peerlock.check.model import Model
+from peerlock.check.observers import Costs, Overtaking
+from peerlock.check.properties import Checks, standard
+from peerlock.check.search import Search
+from peerlock.contract import NOBODY, Mode, Node, Shape
+from peerlock.errors import UsageError
+
+
+class Mutant(Struct, frozen=True):
+    what: str  # drops `self.q = ...` in release
+    chosen: Chosen
+
+
+class Setting(Struct, frozen=True):
+    """A small configuration."""
+
+    shapes: Mapping[Node, Shape]
+    entries: tuple[int, ...]
+    size: Size
+    inside: Mapping[Node, Mode] = NOBODY
+    fifo: bool = False
+    delay_bound: int | None = None
+    crashes: int = 0
+
+
+# -- making mutants --------------------------------------------------------------------------------
+
+
+def mechanical(name: str) -> Iterator[Mutant]:
+    """Every mechanical mutant of an algorithm of the catalogue, in the form that users get."""
+    chosen = choose(name)
+    tree = ast.parse(inspect.getsource(sys.modules[chosen.algorithm.__module__]))
+    for at, (what, change) in enumerate(_places(tree)):
+        mutated = copy.deepcopy(tree)
+        change(mutated)
+        yield Mutant(what, _compiled(chosen, ast.unparse(ast.fix_missing_locations(mutated)), f"mechanical_{at}"))
+
+
+def by_hand(name: str, old: str, new: str, as_printed: bool = False) -> Mutant:
+    """An algorithm with one piece of its text replaced."""
+    chosen = choose(name, as_printed=as_printed)
+    source = inspect.getsource(sys.modules[chosen.algorithm.__module__])
+    if source.count(old) != 1:
+        raise UsageError(f"{name}: {old!r} is there {source.count(old)} times, not once.")
+    return Mutant(f"{old.strip()} -> {new.strip()}", _compiled(chosen, source.replace(old, new), "by_hand"))
+
+
+def _compiled(chosen: Chosen, source: str, suffix: str) -> Chosen:
+    original = sys.modules[chosen.algorithm.__module__]
+    module = types.ModuleType(f"{original.__name__}_{suffix}")
+    module.__dict__["__package__"] = original.__package__
+    sys.modules[module.__name__] = module  # the message classes look their annotations up there
+    try:
+        exec(compile(source, module.__name__, "exec"), module.__dict__)
+        return replace(chosen, algorithm=getattr(module, chosen.algorithm.__name__))
+    finally:
+        del sys.modules[module.__name__]
+
+
+def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    """Where something can be changed, and how."""
+    for class_at, node in enumerate(tree.body):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for method_at, method in enumerate(node.body):
+            if isinstance(method, ast.FunctionDef) and method.name not in ("start", "charged", "asked", "rewire", "join", "leave"):
+                for at, found in enumerate(ast.walk(method)):
+                    change = _change_of(found)
+                    if change is not None:
+                        words, act = change
+                        yield f"{node.name}.{method.name}: {words}", _at(class_at, method_at, at, act)
+
+
+def _at(class_at: int, method_at: int, at: int, act: Any) -> Any:
+    def change(tree: ast.Module) -> None:
+        method = tree.body[class_at].body[method_at]  # type: ignore[attr-defined]
+        act(list(ast.walk(method))[at], method)
+
+    return change
+
+
+def _change_of(node: ast.AST) -> tuple[str, Any] | None:
+    if isinstance(node, ast.If | ast.IfExp):
+        return f"not ({ast.unparse(node.test)})", _negate
+    if isinstance(node, ast.Assign | ast.AugAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(isinstance(part, ast.Attribute) for target in targets for part in ast.walk(target)):
+            return f"drops {ast.unparse(node)}", _drop
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func).startswith("out."):
+        return f"drops {ast.unparse(node)}", _drop
+    return None
+
+
+def _negate(node: Any, method: ast.AST) -> None:
+    node.test = ast.UnaryOp(ast.Not(), node.test)
+
+
+def _drop(node: ast.AST, method: ast.AST) -> None:
+    for parent in ast.walk(method):
+        for field in ("body", "orelse"):
+            statements = getattr(parent, field, None)
+            if isinstance(statements, list) and node in statements:
+                statements[statements.index(node)] = ast.Pass()
+
+
+# -- catching them -----------------------------------------------------------------------------------
+
+
+def caught(chosen: Chosen, settings: Sequence[Setting], passed_over: Sequence[int], max_states: int = 300_000) -> str | None:
+    """What catches an algorithm in one of these configurations: a property, or None."""
+    for setting, usual in zip(settings, passed_over, strict=True):
+        found, _ = look(chosen, setting, max_states, usual)
+        if found is not None:
+            return found
+    return None
+
+
+def look(chosen: Chosen, setting: Setting, max_states: int, usual: int | None = None) -> tuple[str | None, int]:
+    """Explore one configuration: what is wrong, and how often the last node that asks was passed over."""
+    last = max(at for at, left in enumerate(setting.entries) if left) + 1
+    costs, overtaking = Costs(), Overtaking(last)
+    try:
+        model = Model(
+            chosen, setting.shapes, setting.entries, setting.inside, fifo=setting.fifo, delay_bound=setting.delay_bound,
+            crashes=setting.crashes, observers=[costs, overtaking],
+        )  # fmt: skip
+        checks = Checks(standard(model))
+        outcome = Search(model, checks).run(max_states=max_states)
+    except Exception as problem:
+        return f"{type(problem).__name__}", 0
+    if outcome.violated is not None:
+        return outcome.violated, overtaking.most
+    missed = [name for name, verdict in checks.verdicts(None, outcome.finished).items() if verdict == "violated"]
+    if missed:
+        return missed[0], overtaking.most
+    bounds = chosen.claimed.bounds(setting.size) if chosen.claimed else None
+    if bounds and any(not bounds[0] <= cost <= bounds[1] for cost in costs.seen):
+        return "messages an entry", overtaking.most
+    if usual is not None and overtaking.most > usual:
+        return "passed over more often", overtaking.most
+    if not outcome.finished:
+        return "states without end", overtaking.most
+    return None, overtaking.most
