@@ -141,7 +141,7 @@ def test_a_lasso(tmp_path: Path) -> None:
     ("name", "entries", "costs"),
     [
         ("ricart-agrawala", [2, 2, 2], {4}),
-        ("ricart-agrawala-broadcast", [1, 1, 1], {4}),
+        ("ricart-agrawala-broadcast", [1, 1, 1], {3}),
         ("suzuki-kasami-a", [2, 2, 2], {0, 3}),
         ("suzuki-kasami-b", [3, 2, 1], {0, 3, 5}),
         ("carvalho-roucairol", [2, 2, 2], {0, 2, 4}),

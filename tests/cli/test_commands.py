@@ -237,8 +237,8 @@ def test_help() -> None:
 def test_check_json() -> None:
     result = as_json("check", "ricart-agrawala", "-n", "3", "--entries", "2")
     assert set(result) >= {
-        "algorithm", "form", "nodes", "entries", "network", "verdict", "properties", "property", "states", "transitions", "depth",
-        "seconds", "peak_mb", "trace",
+        "algorithm", "form", "nodes", "entries", "network", "verdict", "properties", "property", "states", "transitions",
+        "depth", "seconds", "peak_mb", "trace",
     }  # fmt: skip
     assert (result["verdict"], result["states"], result["transitions"]) == ("holds", 39_933, 134_067)
     assert set(result["properties"].values()) == {"holds"}

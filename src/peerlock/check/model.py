@@ -17,13 +17,13 @@ This file does the look-ups that have never been done, with the algorithm's own 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
 from peerlock.algorithms import Chosen
-from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer
-from peerlock.contract import NOBODY, Effects, Mode, Node, Shape, Wire
+from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer, OneChangeAtATime
+from peerlock.contract import NOBODY, Effects, Members, Mode, Node, Shape, Wire
 from peerlock.errors import ContractError
 
 ANY = -1  # entries left: no bound
@@ -35,7 +35,7 @@ class Local(NamedTuple):
     """A node without its inbox. `algorithm` is never changed once it is here."""
 
     algorithm: Any
-    where: str  # idle, waiting, inside, ending, crashed, broken
+    where: str  # idle, waiting, inside, ending; outside, joining, leaving, gone; crashed, broken
     left: int  # how often it may still ask
     mode: Mode = "write"
     timers: tuple[tuple[str, int], ...] = ()  # name, ticks to go (0 without a clock)
@@ -118,10 +118,18 @@ class Model:
         fifo: bool = False,
         crashes: int = 0,
         delay_bound: int | None = None,
+        leavers: Collection[Node] = (),
         observers: Sequence[Observer] = (),
     ) -> None:
+        """`leavers` may leave, when idle. A node whose shape is a group without it is a newcomer: it may join."""
         self.chosen, self.fifo, self.crashes, self.delay_bound = chosen, fifo, crashes, delay_bound
-        self.observers = [*([CrashBudget(crashes)] if crashes else []), *observers]
+        self.leavers = frozenset(leavers)
+        newcomers = {node for node, shape in shapes.items() if isinstance(shape, Members) and node not in shape.all}
+        self.observers = [
+            *([CrashBudget(crashes)] if crashes else []),
+            *([OneChangeAtATime()] if leavers or newcomers else []),
+            *observers,
+        ]
         self.nodes = tuple(shapes)
         self.columns = [Column(node) for node in self.nodes]
         self.place = {node: at for at, node in enumerate(self.nodes)}
@@ -129,7 +137,7 @@ class Model:
         first = []
         for column, left in zip(self.columns, entries, strict=True):
             node = column.node
-            where = "inside" if node in inside else "idle"
+            where = "inside" if node in inside else "outside" if node in newcomers else "idle"
             algorithm = chosen.start(node, shapes[node], inside)
             local = Local(algorithm, where, left, inside.get(node, "write"))
             first.append(column.cell(column.local(local), ()))
@@ -156,6 +164,10 @@ class Model:
             steps += [self._act(at, number, inbox, "request", mode) for mode in self.chosen.needs.modes]
         if local.where == "inside":
             steps.append(self._act(at, number, inbox, "release", None))
+        if local.where == "outside":
+            steps.append(self._act(at, number, inbox, "join", None))
+        if local.where == "idle" and column.node in self.leavers:
+            steps.append(self._act(at, number, inbox, "leave", None))
         steps += [
             self._act(at, number, rest, "deliver", column.letters[letter]) for letter, rest in self._deliverable(inbox)
         ]
@@ -239,6 +251,12 @@ class Model:
             elif what == "release":
                 where = "ending"
                 algorithm.release(out)
+            elif what == "join":
+                where = "joining"
+                algorithm.join(out)
+            elif what == "leave":
+                where, left = "leaving", 0
+                algorithm.leave(out)
             elif what == "timeout":
                 del timers[detail]
                 algorithm.on_timeout(detail, out)
@@ -249,14 +267,21 @@ class Model:
             return column.local(broken), (), False
         if out.entered:
             where = self._became(at, where, "waiting", "inside")
-        if out.ended:
+        changed = out.ended and where in ("joining", "leaving")
+        if changed:
+            where = "idle" if where == "joining" else "gone"
+        elif out.ended:
             where = self._became(at, where, "ending", "idle")
         if where == "idle":
             mode = "write"
         timers |= {name: 0 if self.delay_bound is None else round(ticks) for name, ticks in out.timers}
         after = Local(algorithm, where, left, mode, tuple(sorted(timers.items())))
-        sends = self._bundles(at, out.sent) + self._told(self._events(at, what, detail, mode, out))
-        return column.local(after), sends, out.entered
+        events = self._events(at, what, detail, mode, out)
+        if what in ("join", "leave"):
+            events.insert(0, ("changes", column.node))
+        if changed:
+            events[-1] = ("changed", column.node)
+        return column.local(after), self._bundles(at, out.sent) + self._told(events), out.entered
 
     def _events(self, at: int, what: str, detail: Any, mode: Mode, out: Effects) -> list[Event]:
         """What an observer may want to hear of a step."""
@@ -264,7 +289,10 @@ class Model:
         events: list[Event] = [("requested", node, mode)] if what == "request" else []
         if what == "deliver":
             events.append(("received", node, detail.source, detail.message))
-        events += [("sent", node, to, message) for to, message in out.sent]
+        together = out.broadcasts if self.chosen.needs.broadcast else []
+        events += [("broadcast", node, to, message) for to, message in together]
+        apart = [message for _, message in together]
+        events += [("sent", node, to, message) for to, message in out.sent if message not in apart]
         events += [("entered", node, mode)] if out.entered else []
         return events + ([("idle", node)] if out.ended else [])
 

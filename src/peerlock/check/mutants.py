@@ -1,10 +1,10 @@
 """Broken figures: does the checker notice?
 
-A mechanical mutant is an algorithm with one line changed: a guard negated, an assignment to a variable of the node dropped, or
-an effect (`out.send`, `out.idle`, ...) dropped. A hand-made one is a line replaced by another. Each is explored over a few small
-configurations until something catches it: a property, an exception, more messages an entry than the paper claims, or a
-node that is passed over more often than in the sound algorithm. What nothing catches survives, and a survivor needs a
-reason.
+A mechanical mutant is an algorithm with one line changed: a guard negated, an assignment to a variable of the node
+dropped, or an effect (`out.send`, `out.idle`, ...) dropped. A hand-made one is a line replaced by another. Each is explored
+over a few small configurations until something catches it: a property, an exception, more messages an entry than the paper
+claims, a node that is passed over more often than in the sound algorithm, or three times its states and no end. What
+nothing catches survives, and a survivor needs a reason.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from peerlock.algorithms import Chosen, Size, choose
+from peerlock.check.liveness import Graph
 from peerlock.check.model import Model
 from peerlock.check.observers import Costs, Overtaking
 from peerlock.check.properties import Checks, standard
@@ -44,6 +45,8 @@ class Setting(Struct, frozen=True):
     fifo: bool = False
     delay_bound: int | None = None
     crashes: int = 0
+    leavers: tuple[Node, ...] = ()
+    liveness: bool = False  # look for starvation under fair delivery as well
 
 
 # -- making mutants --------------------------------------------------------------------------------
@@ -86,7 +89,14 @@ def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
         if not isinstance(node, ast.ClassDef):
             continue
         for method_at, method in enumerate(node.body):
-            if isinstance(method, ast.FunctionDef) and method.name not in ("start", "charged", "asked", "rewire", "join", "leave"):
+            if isinstance(method, ast.FunctionDef) and method.name not in (
+                "start",
+                "charged",
+                "asked",
+                "rewire",
+                "join",
+                "leave",
+            ):
                 for at, found in enumerate(ast.walk(method)):
                     change = _change_of(found)
                     if change is not None:
@@ -109,7 +119,11 @@ def _change_of(node: ast.AST) -> tuple[str, Any] | None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         if any(isinstance(part, ast.Attribute) for target in targets for part in ast.walk(target)):
             return f"drops {ast.unparse(node)}", _drop
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func).startswith("out."):
+    if (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func).startswith("out.")
+    ):
         return f"drops {ast.unparse(node)}", _drop
     return None
 
@@ -129,38 +143,47 @@ def _drop(node: ast.AST, method: ast.AST) -> None:
 # -- catching them -----------------------------------------------------------------------------------
 
 
-def caught(chosen: Chosen, settings: Sequence[Setting], passed_over: Sequence[int], max_states: int = 300_000) -> str | None:
-    """What catches an algorithm in one of these configurations: a property, or None."""
-    for setting, usual in zip(settings, passed_over, strict=True):
-        found, _ = look(chosen, setting, max_states, usual)
-        if found is not None:
-            return found
+class Look(Struct, frozen=True):
+    """What exploring one configuration has shown."""
+
+    problem: str | None
+    passed_over: int = 0  # how often the last node that asks
+    states: int = 0
+
+
+def caught(chosen: Chosen, settings: Sequence[Setting], sound: Sequence[Look]) -> str | None:
+    """What catches an algorithm in one of these configurations, of which `sound` says how they look if all is well."""
+    for setting, usual in zip(settings, sound, strict=True):
+        found = look(chosen, setting, 3 * usual.states + 1000, usual.passed_over)
+        if found.problem is not None:
+            return found.problem
     return None
 
 
-def look(chosen: Chosen, setting: Setting, max_states: int, usual: int | None = None) -> tuple[str | None, int]:
-    """Explore one configuration: what is wrong, and how often the last node that asks was passed over."""
+def look(chosen: Chosen, setting: Setting, max_states: int, passed_over: int | None = None) -> Look:
+    """Explore one configuration."""
     last = max(at for at, left in enumerate(setting.entries) if left) + 1
     costs, overtaking = Costs(), Overtaking(last)
     try:
         model = Model(
             chosen, setting.shapes, setting.entries, setting.inside, fifo=setting.fifo, delay_bound=setting.delay_bound,
-            crashes=setting.crashes, observers=[costs, overtaking],
+            crashes=setting.crashes, leavers=setting.leavers, observers=[costs, overtaking],
         )  # fmt: skip
         checks = Checks(standard(model))
-        outcome = Search(model, checks).run(max_states=max_states)
+        search = Search(model, checks)
+        outcome = search.run(max_states=max_states)
     except Exception as problem:
-        return f"{type(problem).__name__}", 0
-    if outcome.violated is not None:
-        return outcome.violated, overtaking.most
-    missed = [name for name, verdict in checks.verdicts(None, outcome.finished).items() if verdict == "violated"]
-    if missed:
-        return missed[0], overtaking.most
+        return Look(type(problem).__name__)
+    verdicts = checks.verdicts(outcome.violated, outcome.finished)
     bounds = chosen.claimed.bounds(setting.size) if chosen.claimed else None
+    wrong = [name for name, verdict in verdicts.items() if verdict == "violated"]
     if bounds and any(not bounds[0] <= cost <= bounds[1] for cost in costs.seen):
-        return "messages an entry", overtaking.most
-    if usual is not None and overtaking.most > usual:
-        return "passed over more often", overtaking.most
+        wrong.append("messages an entry")
+    if passed_over is not None and overtaking.most > passed_over:
+        wrong.append("passed over more often")
     if not outcome.finished:
-        return "states without end", overtaking.most
-    return None, overtaking.most
+        wrong.append("states without end")
+    if setting.liveness and not wrong:
+        graph = Graph(search)
+        wrong += ["starvation" for node in model.nodes if graph.starves(node) is not None]
+    return Look(wrong[0] if wrong else None, overtaking.most, outcome.states)

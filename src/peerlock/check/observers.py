@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from peerlock.contract import Node, Wire
 
-# ("requested", node, mode), ("entered", node, mode), ("idle", node), ("crashed", node), ("sent", source, to, message),
-# ("received", node, source, message)
+# ("requested", node, mode), ("entered", node, mode), ("idle", node), ("crashed", node), ("changes", node), ("changed", node),
+# ("sent", source, to, message), ("broadcast", source, to, message), ("received", node, source, message)
 Event: TypeAlias = tuple[Any, ...]
 
 
@@ -47,6 +47,23 @@ class CrashBudget(Observer):
         return state - 1 if state else FORBIDDEN
 
 
+class OneChangeAtATime(Observer):
+    """Only one node comes or goes at a time."""
+
+    start = 0  # who does
+
+    def wants(self, event: Event) -> bool:
+        return event[0] in ("changes", "changed")
+
+    def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
+        for event in events:
+            if event[0] == "changes" and state:
+                return FORBIDDEN
+            state = event[1] if event[0] == "changes" else 0
+        result: Hashable = state
+        return result
+
+
 class Overtaking(Observer):
     """How often others enter while `node` waits and everybody whom it asked has got its request.
 
@@ -64,29 +81,47 @@ class Overtaking(Observer):
             return bool(event[1] == self.node)
         if what == "entered":
             return True
-        return what in ("sent", "received") and _asks_for(event[-1], event) == self.node
+        return what in ("sent", "broadcast", "received") and _asks_for(event[-1], event) == self.node
 
     def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
         for event in events:
             match event[0]:
                 case "requested":
-                    state = (0, 0, event[2])  # copies of the request under way, times overtaken, mode
-                case "sent" if state is not None:
-                    state = (state[0] + 1, *state[1:])
+                    state = ((), 0, event[2], None)  # copies under way, times overtaken, mode, number of the request
+                case "sent" | "broadcast" if state is not None:
+                    state = self._sent(state, event)
                 case "received" if state is not None:
-                    state = (max(0, state[0] - 1), *state[1:])
+                    state = (_without(state[0], (event[1], event[3])), *state[1:])
                 case "entered" if event[1] == self.node:
                     state = None
-                case "entered" if state is not None and state[0] == 0 and "write" in (state[2], event[2]):
-                    state = (0, state[1] + 1, state[2])
+                case "entered" if state is not None and not state[0] and "write" in (state[2], event[2]):
+                    state = ((), state[1] + 1, *state[2:])
                     self.most = max(self.most, state[1])
         result: Hashable = state
         return result
 
+    def _sent(self, state: Any, event: Event) -> Any:
+        """One more copy of the request, unless it belongs to an earlier one."""
+        pending, count, mode, asked = state
+        _, source, to, message = event
+        number = message.asked()
+        if source == self.node:
+            asked = number
+        if number != asked:
+            return state
+        whom = to if event[0] == "broadcast" else (to,)
+        pending = tuple(sorted((*pending, *((j, message) for j in whom)), key=repr))
+        return pending, count, mode, asked
+
+
+def _without(pending: tuple[Any, ...], copy: Any) -> tuple[Any, ...]:
+    at = pending.index(copy) if copy in pending else len(pending)
+    return pending[:at] + pending[at + 1 :]
+
 
 def _asks_for(message: Wire, event: Event) -> Node | None:
     """Whose request a message is, if it is one: requests charge their origin wherever they go."""
-    source, to = (event[1], event[2]) if event[0] == "sent" else (event[2], event[1])
+    source, to = (event[2], event[1]) if event[0] == "received" else (event[1], event[2] if event[0] == "sent" else -2)
     # A reply charges its addressee; a request never does.
     payer = message.charged(source, to)
     return payer if payer is not None and payer == message.charged(source, -1) and payer != to else None
@@ -106,7 +141,9 @@ class Costs(Observer):
         self.overhead = 0
 
     def wants(self, event: Event) -> bool:
-        return event[0] in ("requested", "idle", "sent") or (event[0] == "received" and event[3].asked() is not None)
+        if event[0] == "received":
+            return event[3].asked() is not None
+        return event[0] in ("requested", "idle", "sent", "broadcast")
 
     def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
         entries = [list(entry) for entry in state]
@@ -119,6 +156,8 @@ class Costs(Observer):
                         entry[4] |= entry[0] == event[1]
                 case "sent":
                     self._sent(entries, *event[1:])
+                case "broadcast":
+                    self._sent(entries, event[1], event[1], event[3])
                 case "received":
                     for entry in entries:
                         if entry[1] == event[3].asked() and entry[0] == event[3].charged(event[2], event[1]):

@@ -75,7 +75,7 @@ class Deadlock(Property):
     name = "no deadlock"
 
     def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
-        return int(local.where not in ("idle", "crashed"))
+        return int(local.where not in ("idle", "outside", "gone", "crashed"))
 
     def bad(self, sums: Sums, enabled: Cells) -> Bad:
         return np.asarray((enabled == 0) & (sums > 0), bool)
@@ -126,6 +126,19 @@ class PermissionsExclude(Property):
             for j in range(i):
                 bad |= ((sums >> (i * n + j)) & (sums >> (j * n + i)) & 1).astype(bool)
         return bad
+
+
+class ClocksAreAhead(Property):
+    """HPR, proof of Theorem 3: whoever has received a request has a clock greater than its stamp."""
+
+    name = "HPR-SF, the clocks"
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        process = local.algorithm
+        return int(any(req_time >= process.c for _, (req_time, _) in process.req_array))
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        return sums > 0
 
 
 class DijkstraInvariants(Property):
@@ -236,6 +249,19 @@ class EverybodyEnters(Property):
         return int(local.where == "inside")
 
 
+class ReadersShare(Property):
+    """The readers' lock is not vacuous: two readers are inside together."""
+
+    name = "sometimes two readers are inside together"
+    sometimes = True
+
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
+        return int(local.where == "inside" and local.mode == "read")
+
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        return sums > 1
+
+
 def standard(model: Model) -> list[Property]:
     """The properties that every algorithm must have, and the invariants of its paper."""
     found: list[Property] = [MutualExclusion(model), Deadlock(model), Assertions(model)]
@@ -247,8 +273,12 @@ def standard(model: Model) -> list[Property]:
             found.append(OneToken(model, attrgetter(field), frozenset({kind})))
     if model.chosen.name == "carvalho-roucairol":
         found.append(PermissionsExclude(model))
+    if model.chosen.name == "helary-plouzeau-raynal":
+        found.append(ClocksAreAhead(model))
     if model.chosen.name == "dijkstra-ring":
         found.append(DijkstraInvariants(model))
+    if "read" in model.chosen.needs.modes:
+        found.append(ReadersShare(model))
     return [*found, SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model)]
 
 
