@@ -269,3 +269,21 @@ def test_bench_check_runs() -> None:
     result = as_json("bench", "check", "--runs", "1", "-n", "3", "--entries", "2")
     assert result["same_states"]
     assert result["peerlock"]["states"] == 39_933
+
+
+def test_check_figures() -> None:
+    result = as_json("check", "carvalho-roucairol", "--entries", "2", "--costs", "--passed-over", "3")
+    assert (result["messages_per_entry"], result["passed_over"]) == ([0, 2, 4], 2)
+    assert result["properties"]["messages an entry"] == "holds"
+    assert "at most 1 times" in peerlock("check", "carvalho-roucairol", "-n", "2", "--passed-over", "2").stdout
+
+
+def test_check_starvation(tmp_path: Path) -> None:
+    assert as_json("check", "dijkstra-ring", "-n", "4", "--entries", "any")["properties"]["no starvation"] == "holds"
+    own = tmp_path / "lifo.py"
+    text = (ROOT / "examples" / "my_lock.py").read_text()
+    own.write_text(text.replace("self.queue[0], self.queue[1:]", "self.queue[-1], self.queue[:-1]"))
+    done = peerlock("check", f"{own}:CentralLock", "--entries", "any", "--json", code=1)
+    result = json.loads(done.stdout)
+    assert (result["property"], result["loop_from"]) == ("no starvation", 3)
+    assert "repeat for ever" in peerlock("check", f"{own}:CentralLock", "--entries", "any", code=1).stdout

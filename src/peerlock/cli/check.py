@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from peerlock.check import counterexample
+from peerlock.check.liveness import Graph, Lasso
 from peerlock.check.model import ANY, Model
+from peerlock.check.observers import Costs, Overtaking
 from peerlock.check.properties import Checks, Predicate, Property, State, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.cli.app import app, check_output, console, options, print_json, save
@@ -28,6 +30,7 @@ from peerlock.sim.topology import Topology
 from peerlock.sim.transcript import play
 
 EXIT = {"holds": 0, "violated": 1, "unfinished": 3}
+MOST_TRANSITIONS = 2_000_000
 
 
 @app.command()
@@ -64,7 +67,17 @@ def check(
             help="Only this property, or your own: ./mine.py:holds, a function of the state. May be repeated.",
         ),
     ] = None,
-    max_states: Annotated[int | None, typer.Option(help="Stop after so many states.")] = None,
+    costs: Annotated[bool, typer.Option("--costs", help="Also the messages an entry, over all interleavings.")] = False,
+    passed_over: Annotated[
+        int | None, typer.Option(help="Also how often this node is passed over once everybody has its request.")
+    ] = None,
+    liveness: Annotated[
+        bool | None,
+        typer.Option(
+            help="Also whether somebody can wait for ever under fair delivery; by default with --entries any."
+        ),
+    ] = None,
+    max_states: Annotated[int | None, typer.Option(help="Stop after so many states.", min=1)] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
     transcript: Annotated[
         Path | None, typer.Option(help="Write the counterexample as a transcript for peerlock play.")
@@ -83,18 +96,33 @@ def check(
         topology or topologies.default_for(chosen.needs), nodes if nodes is not None or topology else 3
     )
     held = dict(_inside(text) for text in inside or [])
-    for node in (*held, home):
+    for node in (*held, home, *([] if passed_over is None else [passed_over])):
         if node not in network.nodes:
             raise UsageError(f"There is no node {node}: the nodes are 1 to {network.n}.")
     bounds = _entries(entries, network.n)
     shapes = network.shapes(chosen.needs, home, float(delay_bound or 1))
-    model = Model(chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound)
+    counted, overtaking = Costs(), Overtaking(passed_over or 0)
+    observers = [*([counted] if costs else []), *([overtaking] if passed_over else [])]
+    model = Model(
+        chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound, observers=observers
+    )
     checks = Checks(_properties(model, property_ or []))
     search = Search(model, checks)
     outcome = _run(search, max_states, max_seconds)
     way = search.way_to(outcome.row) if outcome.row is not None else ()
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
+    if costs and chosen.claimed:
+        least, most = chosen.claimed.bounds(network.size(settings.get("l", 2))) or (0, 10**9)
+        wrong = any(not least <= cost <= most for cost in counted.seen)
+        verdicts["messages an entry"] = "violated" if wrong else "holds" if outcome.finished else "unfinished"
+    lasso = None
+    if liveness or (liveness is None and ANY in bounds):
+        verdicts["no starvation"], lasso = _starvation(search)
+        if lasso is not None:
+            way = (*lasso.stem, *lasso.loop)
     verdict = "violated" if "violated" in verdicts.values() else "holds" if outcome.finished else "unfinished"
+    if verdict == "holds" and "unfinished" in verdicts.values():
+        verdict = "unfinished"
     first = outcome.violated or next((key for key, value in verdicts.items() if value == "violated"), None)
     result = {
         "algorithm": chosen.name,
@@ -113,6 +141,9 @@ def check(
         "exact": outcome.exact,
         "collision_bound": outcome.collision_bound,
         "trace": counterexample.steps(model, way),
+        "loop_from": len(lasso.stem) if lasso else None,
+        **({"messages_per_entry": sorted(counted.seen)} if costs else {}),
+        **({"passed_over": overtaking.most} if passed_over else {}),
     }
     result["entries"] = "any" if result["entries"] == ANY else result["entries"]
     title = f"{chosen.name}{' as printed' if as_printed else ''}, {network.n} nodes: {first} is violated"
@@ -134,6 +165,25 @@ def check(
     else:
         _show(result, title, script if way else "", counterexample.events(model, way, about) if way else [])
     sys.exit(EXIT[verdict])
+
+
+def _starvation(search: Search) -> tuple[str, Lasso | None]:
+    """Can somebody wait for ever? Only the whole graph can tell, and only one of moderate size in good time."""
+    if not search.outcome.finished:
+        return "unfinished", None
+    if search.outcome.transitions > MOST_TRANSITIONS:
+        print(
+            f"peerlock: note: {search.outcome.transitions:,} transitions are more than the search for starvation is made "
+            f"for ({MOST_TRANSITIONS:,}).",
+            file=sys.stderr,
+        )
+        return "unfinished", None
+    graph = Graph(search)
+    for node in search.model.nodes:
+        lasso = graph.starves(node)
+        if lasso is not None:
+            return "violated", lasso
+    return "holds", None
 
 
 def _entries(text: str, n: int) -> list[int]:
@@ -214,7 +264,13 @@ def _show(result: dict[str, Any], title: str, script: str, events: list[Any]) ->
         out.print(
             f"States are told apart by 64-bit keys; two were confused with a chance below {result['collision_bound']:.1e}."
         )
+    if "messages_per_entry" in result:
+        out.print(f"Messages an entry: {', '.join(map(str, result['messages_per_entry']))}.")
+    if "passed_over" in result:
+        out.print(f"Passed over once everybody has its request: at most {result['passed_over']} times.")
     if script:
         out.print(f"\n{title}, in {len(result['trace'])} steps:\n")
+        if result["loop_from"] is not None:
+            out.print(f"The last {len(result['trace']) - result['loop_from']} steps repeat for ever.\n")
         print("".join(line + "\n" for line in play(script).splitlines()[1:]))
         print(diagrams.text(events, most=200))
