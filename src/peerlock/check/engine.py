@@ -188,7 +188,7 @@ class Engine:
     def _keys_after(
         self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells, sums: list[Any]
     ) -> Keys:
-        self._check_room()
+        self.check_room()
         table, cells = self.tables[at], columns[at]
         found = keys[parents] + (table.terms[table.new[actions]] - table.terms[cells[parents]])
         for other, sent, before, after in sums:
@@ -207,13 +207,13 @@ class Engine:
         allowed, after = self.can_tick(columns)
         rows = np.flatnonzero(allowed).astype(np.int32)
         if len(rows):
-            self._check_room()
+            self.check_room()
             found = keys[rows].copy()
             for table, before, cells in zip(self.tables, columns, after, strict=True):
                 found += table.terms[cells[rows]] - table.terms[before[rows]]
             yield -1, rows, np.zeros(len(rows), np.int32), found
 
-    def _check_room(self) -> None:
+    def check_room(self) -> None:
         for table, column in zip(self.tables, self.model.columns, strict=True):
             if len(column.cells) > len(table.terms) or (self.exact and len(column.cells) > 1 << self.widths[table.at]):
                 raise Outgrown

@@ -237,12 +237,14 @@ class EverybodyEnters(Property):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.seen = {at for at in range(len(model.nodes)) if not model.local(at, model.first[at]).left}
+        # With a reduction by symmetry, whoever one node can be renamed into is inside where that node is.
+        self.alike = {at: {at} for at in range(len(model.nodes))}
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
         for at in range(len(self.model.nodes)):
             known = self._known(at)
             if at not in self.seen and bool(known[columns[at]].any()):
-                self.seen.add(at)
+                self.seen |= self.alike[at]
         return np.array([len(self.seen) == len(self.model.nodes)])
 
     def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:

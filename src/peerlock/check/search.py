@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from peerlock.check.engine import CHUNK, Cells, Engine, Keys, Level, Outgrown, unique, unseen
 from peerlock.check.model import Action, Model
+from peerlock.check.symmetry import Symmetry
 
 RUNS = 6  # so many sorted runs of seen states before the small ones are merged
 
@@ -49,8 +50,10 @@ Progress = Callable[[Outcome], None]
 class Search:
     """Breadth first over all states of a model."""
 
-    def __init__(self, model: Model, check: Check, *, exact_bits: int = 64, chunk: int = CHUNK) -> None:
-        self.model, self.check, self.chunk = model, check, chunk
+    def __init__(
+        self, model: Model, check: Check, *, exact_bits: int = 64, chunk: int = CHUNK, symmetry: Symmetry | None = None
+    ) -> None:
+        self.model, self.check, self.chunk, self.symmetry = model, check, chunk, symmetry
         self.engine = Engine(model, exact_bits=exact_bits)
         self.levels: list[Level] = []
         self.runs: list[Keys] = []
@@ -60,7 +63,7 @@ class Search:
         self, max_states: int | None = None, max_seconds: float | None = None, progress: Progress | None = None
     ) -> Outcome:
         began, outcome = time.monotonic(), self.outcome
-        self.levels = [self.engine.first()]
+        self.levels = [self._first()]
         self._remember(self.levels[0].keys)
         while True:
             level = self.levels[-1]
@@ -86,6 +89,15 @@ class Search:
             # The chance that two of so many random 64-bit keys are equal.
             outcome.collision_bound = outcome.states**2 / 2 / 2**64
         return outcome
+
+    def _first(self) -> Level:
+        level = self.engine.first()
+        while self.symmetry is not None:
+            try:
+                return Level(self.symmetry.canonical(self.engine, level.keys), None)
+            except Outgrown:
+                self.engine.grow([level], [])
+        return level
 
     # -- a level -------------------------------------------------------------------------------
 
@@ -133,6 +145,8 @@ class Search:
         transitions = sum(len(parents) for _, parents, _, _ in found)
         if exact:
             fresh = unique(np.concatenate([keys for *_, keys in found])) if found else np.zeros(0, np.uint64)
+            if self.symmetry is not None:
+                fresh = unique(self.symmetry.canonical(self.engine, fresh))
             result = Level(fresh[unseen(fresh, self.runs)], None)
         else:
             result = self._expand_inexact(columns, found)
@@ -189,14 +203,38 @@ class Search:
                     self.engine.grow(self.levels, self.runs)
             steps.append(Step(at, action, row))
             row = parent
-        return tuple(reversed(steps))
+        way = tuple(reversed(steps))
+        return way if self.symmetry is None else self._unfolded(way)
+
+    def _unfolded(self, way: tuple[Step, ...]) -> tuple[Step, ...]:
+        """A way through the states themselves, from one through their smallest renamings."""
+        row, result = self.model.first, []
+        for step in way:
+            wanted = self._smallest([np.array([cell], np.int32) for cell in step.row])[0]
+            columns = [np.array([cell], np.int32) for cell in row]
+            for at, parents, actions, keys in self.engine.successors(columns, self.engine.key_of(columns)):
+                hits = np.flatnonzero(self._canonical(keys) == wanted)
+                if len(hits):
+                    after = self.engine.rows_after(columns, at, parents[hits[:1]], actions[hits[:1]])
+                    row = tuple(int(cells[0]) for cells in after)
+                    result.append(Step(at, self.engine.tables[at].actions[int(actions[hits[0]])], row))
+                    break
+            else:
+                raise AssertionError(f"no step leads on from {row}")
+        return tuple(result)
+
+    def _smallest(self, columns: list[Cells]) -> Keys:
+        return self._canonical(self.engine.key_of(columns))
+
+    def _canonical(self, keys: Keys) -> Keys:
+        return keys if self.symmetry is None else self.symmetry.canonical(self.engine, keys)
 
     def _predecessor(self, level: Level, row: tuple[int, ...]) -> tuple[tuple[int, ...], int, Action]:
         key = self.engine.key_of([np.array([cell], np.int32) for cell in row])[0]
         for part in self.chunks(level):
             columns = self.rows(level, part)
             for at, parents, actions, keys in self.engine.successors(columns, level.keys[part]):
-                hits = np.flatnonzero(keys == key)
+                hits = np.flatnonzero(self._canonical(keys) == key)
                 if len(hits):
                     parent = int(parents[hits[0]])
                     action = TICK if at < 0 else self.engine.tables[at].actions[int(actions[hits[0]])]

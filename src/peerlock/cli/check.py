@@ -17,8 +17,9 @@ from peerlock.check import counterexample
 from peerlock.check.liveness import Graph, Lasso
 from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Overtaking
-from peerlock.check.properties import Checks, Predicate, Property, State, standard
+from peerlock.check.properties import Checks, EverybodyEnters, Predicate, Property, State, standard
 from peerlock.check.search import Outcome, Search
+from peerlock.check.symmetry import NotSymmetric, Symmetry, groups
 from peerlock.cli.app import app, check_output, console, options, print_json, save
 from peerlock.cli.sim import NAME, _inside
 from peerlock.errors import UsageError
@@ -77,6 +78,9 @@ def check(
             help="Also whether somebody can wait for ever under fair delivery; by default with --entries any."
         ),
     ] = None,
+    reduce: Annotated[
+        bool, typer.Option("--reduce/--no-reduce", help="Explore states that differ only in who is who once.")
+    ] = False,
     max_states: Annotated[int | None, typer.Option(help="Stop after so many states.", min=1)] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
     transcript: Annotated[
@@ -103,12 +107,32 @@ def check(
     shapes = network.shapes(chosen.needs, home, float(delay_bound or 1))
     counted, overtaking = Costs(), Overtaking(passed_over or 0)
     observers = [*([counted] if costs else []), *([overtaking] if passed_over else [])]
-    model = Model(
-        chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound, observers=observers
-    )
-    checks = Checks(_properties(model, property_ or []))
-    search = Search(model, checks)
-    outcome = _run(search, max_states, max_seconds)
+    if reduce and (observers or crashes or liveness or (ANY in bounds and liveness is None)):
+        raise UsageError("--reduce merges states; without it: --crashes, --costs, --passed-over and --liveness.")
+
+    def new_model() -> Model:
+        return Model(
+            chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound, observers=observers
+        )
+
+    reduction = None
+    for words, group in (*(groups(shapes).items() if reduce else ()), (None, [])):
+        model = new_model()
+        properties = _properties(model, property_ or [])
+        checks, symmetry = Checks(properties), Symmetry(model, group) if group else None
+        search = Search(model, checks, symmetry=symmetry)
+        try:
+            if symmetry is not None:
+                for prop in properties:
+                    if isinstance(prop, EverybodyEnters):
+                        prop.alike = {at: symmetry.alike(at) for at in range(network.n)}
+            outcome = _run(search, max_states, max_seconds)
+            if symmetry is not None:
+                symmetry.verify(search.engine)
+            reduction = words
+            break
+        except NotSymmetric as why:
+            print(f"peerlock: note: not reduced by {words}: {why}.", file=sys.stderr)
     way = search.way_to(outcome.row) if outcome.row is not None else ()
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
     if costs and chosen.claimed:
@@ -140,6 +164,7 @@ def check(
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "exact": outcome.exact,
         "collision_bound": outcome.collision_bound,
+        "reduction": reduction,
         "trace": counterexample.steps(model, way),
         "loop_from": len(lasso.stem) if lasso else None,
         **({"messages_per_entry": sorted(counted.seen)} if costs else {}),
@@ -260,6 +285,8 @@ def _show(result: dict[str, Any], title: str, script: str, events: list[Any]) ->
         f"{result['states']:,} states, {result['transitions']:,} transitions, depth {result['depth']}, "
         f"{result['seconds']:.1f} s, {result['peak_mb']} MB"
     )
+    if result["reduction"]:
+        out.print(f"Reduced by symmetry ({result['reduction']}); every step was checked to allow it.")
     if not result["exact"]:
         out.print(
             f"States are told apart by 64-bit keys; two were confused with a chance below {result['collision_bound']:.1e}."

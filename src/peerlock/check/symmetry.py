@@ -1,0 +1,251 @@
+"""States that differ only in who is who are explored once.
+
+If an algorithm treats nodes alike, renaming them turns runs into runs. Then of all states that can be renamed into each other
+one is enough: the one with the smallest key. Which renamings an algorithm allows is not taken on trust. Candidates are all
+permutations, those that keep the first node, and rotations, as far as they leave the network as it is; a tie broken by
+node number destroys the first two, a loop from 1 to N all of them. After a search every cell that it met is looked at again:
+the actions of the renamed cell must be the renamed actions of the cell, for every renaming that was used. If one is not,
+the search counts for nothing and is done again with the next candidate, or with none.
+
+How to rename a value is read off the annotations of the fields: a `Node` is a node, a `Row` is indexed by nodes, a `Book` by
+names, `tuple[Node, ...]` and `frozenset[Node]` hold nodes, an `int` is a number. A field whose annotation says nothing that is
+known here makes the algorithm unsymmetric.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peerlock.check.engine import Cells, Engine, Keys
+from peerlock.check.model import Action, Inbox, Letter, Model
+from peerlock.contract import Members, Neighbours, Node, Ring, Shape, Wire
+
+Renaming = Mapping[Node, Node]
+
+
+class NotSymmetric(Exception):
+    """The algorithm does not allow these renamings."""
+
+
+def groups(shapes: Mapping[Node, Shape]) -> dict[str, list[dict[Node, Node]]]:
+    """Candidates, largest first; each is closed under composition and leaves the network as it is."""
+    nodes = tuple(shapes)
+    every = [dict(zip(nodes, image, strict=True)) for image in permutations(nodes)] if len(nodes) <= 5 else []
+    n = len(nodes)
+    rotations = [{j: nodes[(at + by) % n] for at, j in enumerate(nodes)} for by in range(n)]
+    fixed = [renaming for renaming in every if renaming[nodes[0]] == nodes[0]]
+    found = {"all permutations": every, "permutations that keep node 1": fixed, "rotations": rotations}
+    kept = {name: [renaming for renaming in group if _keeps(shapes, renaming)] for name, group in found.items()}
+    return {name: group for name, group in kept.items() if len(group) > 1}
+
+
+def _keeps(shapes: Mapping[Node, Shape], renaming: Renaming) -> bool:
+    """Is the renamed network the same network?"""
+    for node, shape in shapes.items():
+        other = shapes[renaming[node]]
+        if isinstance(shape, Ring) and isinstance(other, Ring):
+            if (renaming[shape.left], renaming[shape.right]) != (other.left, other.right):
+                return False
+        elif isinstance(shape, Neighbours) and isinstance(other, Neighbours):
+            if {renaming[j] for j in shape.names} != set(other.names):
+                return False
+        elif (
+            isinstance(shape, Members)
+            and isinstance(other, Members)
+            and {renaming[j] for j in shape.all} != set(other.all)
+        ):
+            return False
+    return True
+
+
+# -- renaming values -------------------------------------------------------------------------------
+
+
+def rename(value: Any, renaming: Renaming) -> Any:
+    """A state or a message with its nodes renamed."""
+    kind: Any = type(value)
+    changes = {name: how(getattr(value, name), renaming) for name, how in _fields(kind).items()}
+    return type(value)(**{name: changes.get(name, getattr(value, name)) for name in value.__struct_fields__})
+
+
+@cache
+def _fields(kind: type) -> dict[str, Callable[[Any, Renaming], Any]]:
+    """How to rename each field of a class that has nodes in it."""
+    hints: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        hints |= {name: str(hint) for name, hint in inspect.get_annotations(base).items()}
+    found = {}
+    for name in kind.__struct_fields__:  # type: ignore[attr-defined]
+        how = _how(ast.parse(hints[name], mode="eval").body, name)
+        if how is not None:
+            found[name] = how
+    return found
+
+
+def _how(hint: ast.expr, name: str) -> Callable[[Any, Renaming], Any] | None:
+    """None: nothing in it is a node."""
+    match hint:
+        case ast.Name("Node"):
+            return lambda value, renaming: renaming.get(value, value)
+        case ast.Name("Row"):
+            return _row
+        case ast.Name("int" | "bool" | "float" | "str" | "Mode") | ast.Constant(None):
+            return None
+        case ast.Subscript(ast.Name("Literal"), _):
+            return None
+        case ast.Subscript(ast.Name("frozenset"), inner):
+            how = _how(inner, name)
+            return how and partial(_each, frozenset, how)
+        case ast.Subscript(ast.Name("tuple"), ast.Tuple([inner, ast.Constant(value)])) if value is ...:
+            how = _how(inner, name)
+            return how and partial(_each, tuple, how)
+        case ast.Subscript(ast.Name("tuple"), ast.Tuple(parts)):
+            hows = [_how(part, name) for part in parts]
+            return lambda value, renaming: tuple(
+                how(item, renaming) if how else item for how, item in zip(hows, value, strict=True)
+            )
+        case ast.Subscript(ast.Name("Book"), inner):
+            how = _how(inner, name)
+            return lambda value, renaming: tuple(
+                sorted((renaming.get(key, key), how(item, renaming) if how else item) for key, item in value)
+            )
+    raise NotSymmetric(f"it is not known how to rename {name}: {ast.unparse(hint)}")
+
+
+def _row(value: Any, renaming: Renaming) -> Any:
+    result = list(value)
+    for old, new in renaming.items():
+        if old < len(value):
+            result[new] = value[old]
+    return tuple(result)
+
+
+def _each(kind: Any, how: Callable[[Any, Renaming], Any], value: Any, renaming: Renaming) -> Any:
+    return kind(how(item, renaming) for item in value)
+
+
+# -- renaming cells ----------------------------------------------------------------------------------
+
+
+class Symmetry:
+    """A group of renamings of a model's nodes, applied to cells in bulk."""
+
+    def __init__(self, model: Model, group: list[dict[Node, Node]]) -> None:
+        self.model = model
+        self.group = [renaming for renaming in group if any(old != new for old, new in renaming.items())]
+        self._tables: dict[tuple[int, int], NDArray[np.int32]] = {}
+        self._starts = [model.local(at, model.first[at]).algorithm for at in range(len(model.nodes))]
+
+    def alike(self, at: int) -> set[int]:
+        """The nodes that this one can be renamed into."""
+        return {at, *(self._target(which, at) for which in range(len(self.group)))}
+
+    def canonical(self, engine: Engine, keys: Keys) -> Keys:
+        """For each state the smallest key of all states that it can be renamed into."""
+        if not len(keys):
+            return keys
+        if not engine.exact:
+            raise NotSymmetric("there are too many states for keys that can be renamed")
+        columns = engine.unpack(keys)
+        renamed = [
+            [self._renamed(which, at, cells) for at, cells in enumerate(columns)] for which in range(len(self.group))
+        ]
+        engine.check_room()
+        best = keys
+        for which, cells in enumerate(renamed):
+            found = np.zeros(len(keys), np.uint64)
+            for at in range(len(columns)):
+                found += engine.terms(self._target(which, at))[cells[at]]
+            best = np.minimum(best, found)
+        return best
+
+    def _target(self, which: int, at: int) -> int:
+        return self.model.place[self.group[which][self.model.nodes[at]]]
+
+    def _renamed(self, which: int, at: int, cells: Cells) -> Cells:
+        table = self._tables.get((which, at), np.zeros(0, np.int32))
+        top = int(cells.max()) + 1
+        if top > len(table):
+            larger = np.full(max(top, 2 * len(table), 64), -1, np.int32)
+            larger[: len(table)] = table
+            table = self._tables[which, at] = larger
+        result = table[cells]
+        missing = np.flatnonzero(result < 0)
+        if len(missing):
+            for cell in np.unique(cells[missing]).tolist():
+                table[cell] = self.cell(which, at, cell)
+            result = table[cells]
+        return result
+
+    def cell(self, which: int, at: int, cell: int) -> int:
+        """The renamed cell, in the column of the renamed node."""
+        renaming, column = self.group[which], self.model.columns[at]
+        number, inbox = column.cells[cell]
+        local = column.locals[number]
+        target = self.model.columns[self._target(which, at)]
+        algorithm = rename(local.algorithm, renaming)
+        for name in ("others", "neighbours"):
+            # A list of nodes that a node goes through in its own order: the order is the renamed node's.
+            own = getattr(self._starts[self._target(which, at)], name, None)
+            if own is not None and set(own) == set(getattr(algorithm, name)):
+                setattr(algorithm, name, own)
+        return target.cell(target.local(local._replace(algorithm=algorithm)), self._inbox(which, at, inbox))
+
+    def _inbox(self, which: int, at: int, inbox: Inbox) -> Inbox:
+        if self.model.fifo:
+            queues = [
+                (self.group[which][source], tuple(self._letter(which, at, letter) for letter in queue))
+                for source, queue in inbox
+            ]
+            return tuple(sorted(queues))
+        return tuple(sorted(self._letter(which, at, letter) for letter in inbox))
+
+    def _letter(self, which: int, at: int, letter: int) -> int:
+        renaming = self.group[which]
+        source, message, ticks = self.model.columns[at].letters[letter]
+        target = self.model.columns[self._target(which, at)]
+        return target.letter(Letter(renaming[source], self._message(message, renaming), ticks))
+
+    def _message(self, message: Wire, renaming: Renaming) -> Wire:
+        result: Wire = rename(message, renaming)
+        return result
+
+    # -- is it true? -------------------------------------------------------------------------------
+
+    def verify(self, engine: Engine) -> None:
+        """The actions of every renamed cell are the renamed actions of the cell, or the algorithm is not symmetric."""
+        for at, table in enumerate(engine.tables):
+            for cell in np.flatnonzero(table.counts >= 0).tolist():
+                start, count = int(table.starts[cell]), int(table.counts[cell])
+                actions = table.actions[start : start + count]
+                for which in range(len(self.group)):
+                    there = self.model.actions(self._target(which, at), self.cell(which, at, cell))
+                    if sorted(self._shown(which, at, action) for action in actions) != sorted(map(_plain, there)):
+                        node = self.model.nodes[at]
+                        raise NotSymmetric(f"renaming {self.group[which]} changes what node {node} does")
+
+    def _shown(self, which: int, at: int, action: Action) -> str:
+        """A renamed action, in a form that can be compared."""
+        renaming, detail = self.group[which], action.detail
+        if isinstance(detail, Letter):
+            detail = Letter(renaming[detail.source], self._message(detail.message, renaming), detail.ticks)
+        sends = []
+        for to, bundle in action.sends:
+            letters = self.model.columns[to].bundles[bundle]
+            target = self._target(which, to)
+            renamed = [self._letter(which, to, letter) for letter in letters]
+            found = tuple(renamed) if self.model.fifo else tuple(sorted(renamed))
+            sends.append((target, self.model.columns[target].bundle(found)))
+        return _plain(Action(action.what, detail, self.cell(which, at, action.cell), tuple(sends), action.entered))
+
+
+def _plain(action: Action) -> str:
+    return repr((action.what, action.detail, action.cell, sorted(action.sends), action.entered))
