@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test debian check-style check-types check-imports unit bench-sim bench-check clean
+.PHONY: demo test debian check-style check-types check-imports unit bench-sim check-deep bench-check clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -30,6 +30,10 @@ unit: $(VENV)/test
 
 bench-sim: $(VENV)/test
 	$(BIN)/peerlock bench sim
+
+# The long explorations: half an hour on two cores. The table is part of the documentation.
+check-deep: $(VENV)/test
+	$(BIN)/peerlock verdicts --out docs/reference/verdicts.md
 
 bench-check: $(VENV)/test
 	scripts/debian_packages spin gcc libc6-dev

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from peerlock.check.verdicts import Configuration, Verdict, configurations, explore
+from peerlock.check.verdicts import Verdict, configurations, explore
 from peerlock.cli.app import app, check_output, progress, save
 from peerlock.contract import Node
 
@@ -24,12 +25,11 @@ def verdicts(
     """Explore every algorithm in its small configurations and print a table of verdicts: half an hour."""
     check_output(out, ".md")
     jobs = list(configurations(_graphs(), entries))
-    found: dict[int, Verdict] = {}
-    with ProcessPoolExecutor(processes, max_tasks_per_child=50) as pool:
-        futures = {pool.submit(explore, job, max_states, max_seconds): at for at, job in enumerate(jobs)}
-        for future in progress(as_completed(futures), "verdicts", len(jobs)):
-            found[futures[future]] = future.result()
-    text = _table(jobs, [found[at] for at in range(len(jobs))])
+    # A process gives its memory back only when it ends, so none does more than a few of these.
+    with get_context("spawn").Pool(processes, maxtasksperchild=20) as pool:
+        doing = pool.imap(partial(explore, max_states=max_states, max_seconds=max_seconds), jobs)
+        found = list(progress(doing, "verdicts", len(jobs)))
+    text = _table(found)
     if out:
         save(out, text)
     else:
@@ -48,7 +48,7 @@ def _graphs() -> dict[str, dict[Node, tuple[Node, ...]]]:
     }
 
 
-def _table(jobs: list[Configuration], results: list[Verdict]) -> str:
+def _table(results: list[Verdict]) -> str:
     """One row for all configurations of the same words: the worst verdict, and the sum of the states."""
     rows: dict[tuple[str, str, str, bool], list[Verdict]] = {}
     for verdict in results:
