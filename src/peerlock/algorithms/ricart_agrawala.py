@@ -15,9 +15,11 @@ The variations of the same paper build on this class and replace a step of it: h
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Literal, Self, TypeAlias
 
 from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, State
+from peerlock.errors import UsageError
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -31,6 +33,15 @@ class Reply(Grant, frozen=True, tag=2):
 
 
 Message: TypeAlias = Request | Reply
+
+
+def time_for_an_answer(shape: Members, timeout: float | None) -> float:
+    """For the variations with a time-out: twice the delay bound, unless somebody knows better."""
+    assert timeout is not None or shape.delay_bound is not None, "the driver did not say how long a message may take"
+    found = 2 * (shape.delay_bound or 0.0) if timeout is None else timeout
+    if not 0 < found < inf:
+        raise UsageError(f"The time-out must be a number above 0; got {found:g}.")
+    return found
 
 
 class RicartAgrawala(State):

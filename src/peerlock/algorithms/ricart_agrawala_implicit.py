@@ -11,12 +11,10 @@ time-out is twice that. Messages may arrive in any order, so a REPLY can come be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.ricart_agrawala import Request, RicartAgrawala
 from peerlock.contract import NOBODY, Grant, Members, Mode, Needs, Node, Out
-from peerlock.errors import UsageError
 
 
 class Deferred(Grant, frozen=True, tag=3):
@@ -43,12 +41,7 @@ class RicartAgrawalaImplicit(RicartAgrawala):
         timeout: float | None = None,
     ) -> Self:
         node = super().start(me, shape, inside, own_counts=own_counts)
-        assert timeout is not None or shape.delay_bound is not None, (
-            "the driver did not say how long a message may take"
-        )
-        node.timeout = timeout if timeout is not None else 2 * (shape.delay_bound or 0.0)
-        if not 0 < node.timeout < inf:
-            raise UsageError(f"The time-out must be a number above 0; got {node.timeout:g}.")
+        node.timeout = time_for_an_answer(shape, timeout)
         return node
 
     def ask(self, out: Out[Any]) -> None:
