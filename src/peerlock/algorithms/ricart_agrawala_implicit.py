@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from peerlock.algorithms.ricart_agrawala import Request, RicartAgrawala
+from peerlock.algorithms.ricart_agrawala import Request, RicartAgrawala, time_for_an_answer
 from peerlock.contract import NOBODY, Grant, Members, Mode, Needs, Node, Out
 
 
