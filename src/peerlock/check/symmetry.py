@@ -41,7 +41,7 @@ def groups(shapes: Mapping[Node, Shape]) -> dict[str, list[dict[Node, Node]]]:
     every = [dict(zip(nodes, image, strict=True)) for image in permutations(nodes)] if len(nodes) <= 5 else []
     n = len(nodes)
     rotations = [{j: nodes[(at + by) % n] for at, j in enumerate(nodes)} for by in range(n)]
-    fixed = [renaming for renaming in every if renaming[nodes[0]] == nodes[0]]
+    fixed = [renaming for renaming in every if renaming[min(nodes)] == min(nodes)]
     found = {"all permutations": every, "permutations that keep node 1": fixed, "rotations": rotations}
     kept = {name: [renaming for renaming in group if _keeps(shapes, renaming)] for name, group in found.items()}
     return {name: group for name, group in kept.items() if len(group) > 1}

@@ -95,7 +95,11 @@ def starts(name: str) -> list[dict[Node, Mode]]:
     for j in THREE:
         found.append({j: "write"})
     if "read" in choose(name).needs.modes:
-        found += [dict.fromkeys(some, "read") for count in THREE for some in combinations(THREE, count)]
+        for count in THREE:
+            for some in combinations(THREE, count):
+                reading: dict[Node, Mode] = {}
+                reading.update(dict.fromkeys(some, "read"))
+                found.append(reading)
     return found
 
 

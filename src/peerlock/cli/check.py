@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,24 +115,10 @@ def check(
             chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound, observers=observers
         )
 
-    reduction = None
-    for words, group in (*(groups(shapes).items() if reduce else ()), (None, [])):
-        model = new_model()
-        properties = _properties(model, property_ or [])
-        checks, symmetry = Checks(properties), Symmetry(model, group) if group else None
-        search = Search(model, checks, symmetry=symmetry)
-        try:
-            if symmetry is not None:
-                for prop in properties:
-                    if isinstance(prop, EverybodyEnters):
-                        prop.alike = {at: symmetry.alike(at) for at in range(network.n)}
-            outcome = _run(search, max_states, max_seconds)
-            if symmetry is not None:
-                symmetry.verify(search.engine)
-            reduction = words
-            break
-        except NotSymmetric as why:
-            print(f"peerlock: note: not reduced by {words}: {why}.", file=sys.stderr)
+    search, checks, outcome, reduction = _explore(
+        new_model, property_ or [], groups(shapes) if reduce else {}, max_states, max_seconds
+    )
+    model = search.model
     way = search.way_to(outcome.row) if outcome.row is not None else ()
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
     if costs and chosen.claimed:
@@ -190,6 +176,36 @@ def check(
     else:
         _show(result, title, script if way else "", counterexample.events(model, way, about) if way else [])
     sys.exit(EXIT[verdict])
+
+
+def _explore(
+    new_model: Callable[[], Model],
+    properties: list[str],
+    candidates: Mapping[str, list[dict[int, int]]],
+    max_states: int | None,
+    max_seconds: float | None,
+) -> tuple[Search, Checks, Outcome, str | None]:
+    """Explore, reduced by the largest group of renamings that the algorithm allows, if any is wanted."""
+    for words, group in candidates.items():
+        model = new_model()
+        found = _properties(model, properties)
+        try:
+            symmetry = Symmetry(model, group)
+            for prop in found:
+                if isinstance(prop, EverybodyEnters):
+                    prop.alike = {at: symmetry.alike(at) for at in range(len(model.nodes))}
+            checks = Checks(found)
+            search = Search(model, checks, symmetry=symmetry)
+            outcome = _run(search, max_states, max_seconds)
+            symmetry.verify(search.engine)
+        except NotSymmetric as why:
+            print(f"peerlock: note: not reduced by {words}: {why}.", file=sys.stderr)
+        else:
+            return search, checks, outcome, words
+    model = new_model()
+    checks = Checks(_properties(model, properties))
+    search = Search(model, checks)
+    return search, checks, _run(search, max_states, max_seconds), None
 
 
 def _starvation(search: Search) -> tuple[str, Lasso | None]:
