@@ -29,7 +29,9 @@ def verdicts(
     with get_context("spawn").Pool(processes, maxtasksperchild=20) as pool:
         doing = pool.imap(partial(explore, max_states=max_states, max_seconds=max_seconds), jobs)
         found = list(progress(doing, "verdicts", len(jobs)))
-    text = _table(found)
+    text = _table(
+        found, f"peerlock verdicts --entries {entries} --max-states {max_states} --max-seconds {max_seconds:g}"
+    )
     if out:
         save(out, text)
     else:
@@ -48,7 +50,7 @@ def _graphs() -> dict[str, dict[Node, tuple[Node, ...]]]:
     }
 
 
-def _table(results: list[Verdict]) -> str:
+def _table(results: list[Verdict], command: str) -> str:
     """One row for all configurations of the same words: the worst verdict, and the sum of the states."""
     rows: dict[tuple[str, str, str, bool], list[Verdict]] = {}
     for verdict in results:
@@ -56,8 +58,8 @@ def _table(results: list[Verdict]) -> str:
     lines = [
         "# Verdicts",
         "",
-        "Made by `peerlock verdicts --out docs/reference/verdicts.md`. Every property that the algorithm must have, and the",
-        "invariants of its paper; *holds* means in every reachable state of every start (nobody inside, each node inside).",
+        f"Made by `{command}`. Every property that the algorithm must have, and the invariants of its paper; *holds* means in",
+        "every reachable state of every start: nobody inside, each node inside, and every set of readers where there are any.",
         "",
         "| algorithm | form | configuration | order | starts | states | transitions | verdict |",
         "|---|---|---|---|---|---|---|---|",
