@@ -2,7 +2,8 @@
 
 An entry says where the algorithm is printed, what it needs, what it is claimed to cost, and in which forms it exists. Most
 have the one form `standard`. Where the printed text fails its own claims there are two: `repaired`, which is what a user
-gets, and `as_printed`, to study and to check.
+gets, and `as_printed`, to study and to check. Where a paper says that procedures must be indivisible, or forgets to, the option
+`cut` gives a third one, `divided`, whose procedures are interrupted at the places named.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from peerlock.algorithms import (
     carvalho_roucairol,
+    carvalho_roucairol_divided,
     dijkstra_ring,
     first_pass,
     helary_plouzeau_raynal,
@@ -30,7 +32,9 @@ from peerlock.algorithms import (
     ricart_agrawala_priority,
     ricart_agrawala_rw,
     ricart_agrawala_token,
+    ricart_agrawala_token_divided,
     suzuki_kasami_a,
+    suzuki_kasami_a_divided,
     suzuki_kasami_b,
     suzuki_kasami_b_as_printed,
 )  # fmt: skip
@@ -64,6 +68,8 @@ class Entry(Struct, frozen=True):
     # A message serves many entries, so only the mean number of messages an entry means anything.
     mean_only: bool = False
     options: tuple[str, ...] = ()
+    # With procedures that can be interrupted; the option `cut` says where.
+    divided: type[Algorithm[Any]] | None = None
 
     @property
     def needs(self) -> Needs:
@@ -131,7 +137,7 @@ RA83 = "Ricart, Agrawala: Authors' response to Carvalho and Roucairol, Appendix"
 
 _ENTRIES = (
     Entry("suzuki-kasami-a", SK85, 1985, {"standard": suzuki_kasami_a.SuzukiKasamiA},
-          Cost("0 or N", lambda s: (0, s.n))),
+          Cost("0 or N", lambda s: (0, s.n)), options=("cut",), divided=suzuki_kasami_a_divided.SuzukiKasamiADivided),
     Entry("suzuki-kasami-b", SK85, 1985,
           {"repaired": suzuki_kasami_b.SuzukiKasamiB, "as_printed": suzuki_kasami_b_as_printed.AsPrinted},
           Cost("L*N + N-1 for L entries of a node, so 0 to 2N-1", lambda s: (0, 2 * s.n - 1)), options=("l",)),
@@ -158,9 +164,11 @@ _ENTRIES = (
           {"repaired": ricart_agrawala_failures.RicartAgrawalaFailures, "as_printed": ricart_agrawala_failures.AsPrinted},
           options=("own_counts", "timeout")),
     Entry("carvalho-roucairol", CR83, 1983, {"standard": carvalho_roucairol.CarvalhoRoucairol},
-          Cost("0 to 2(N-1)", lambda s: (0, 2 * (s.n - 1)))),
+          Cost("0 to 2(N-1)", lambda s: (0, 2 * (s.n - 1))), options=("cut",),
+          divided=carvalho_roucairol_divided.CarvalhoRoucairolDivided),
     Entry("ricart-agrawala-token", RA83, 1983, {"standard": ricart_agrawala_token.RicartAgrawalaToken},
-          Cost("0 or N", lambda s: (0, s.n)), options=("first_pass",)),
+          Cost("0 or N", lambda s: (0, s.n)), options=("cut", "first_pass"),
+          divided=ricart_agrawala_token_divided.RicartAgrawalaTokenDivided),
 )  # fmt: skip
 
 CATALOGUE: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
@@ -184,6 +192,10 @@ def choose(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
             raise UsageError(f"{name} has no option {option!r}: {known}.")
     algorithm = entry.forms[form]
     claimed = entry.claimed
+    if "cut" in options and entry.divided is not None:
+        form, algorithm, claimed = "divided", entry.divided, None
+        if "first_pass" in options:
+            raise UsageError(f"{name}: cut and first_pass do not go together.")
     if typed(name, "first_pass", options.pop("first_pass", False), bool):
         # The pass costs what the paper does not count.
         algorithm, claimed = TokenByFirstPass, None

@@ -162,7 +162,7 @@ class Engine:
                     # Some of these must not happen. Leave them out and look up the rest.
                     allowed = np.ones(len(actions), bool)
                     allowed[sent[after < 0]] = False
-                    yield from self._only(columns, keys, at, parents[allowed], actions[allowed])
+                    yield from self.only(columns, keys, at, parents[allowed], actions[allowed])
                     break
                 sums.append((other, sent, before, after))
             else:
@@ -170,9 +170,10 @@ class Engine:
         if self.model.delay_bound is not None:
             yield from self.ticks(columns, keys)
 
-    def _only(
+    def only(
         self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells
     ) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+        """The same for these actions of one node alone; none of them may be forbidden."""
         table, sums = self.tables[at], []
         if not len(actions):
             return

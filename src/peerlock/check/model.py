@@ -159,27 +159,31 @@ class Model:
         local = column.locals[number]
         if local.where in ("crashed", "broken"):
             return []
-        steps: list[Action] = []
-        if local.where == "idle" and local.left:
-            steps += [self._act(at, number, inbox, "request", mode) for mode in self.chosen.needs.modes]
-        if local.where == "inside":
-            steps.append(self._act(at, number, inbox, "release", None))
-        if local.where == "outside":
-            steps.append(self._act(at, number, inbox, "join", None))
-        if local.where == "idle" and column.node in self.leavers:
-            steps.append(self._act(at, number, inbox, "leave", None))
+        waits_for_letters = self.delay_bound is not None and any(not letter.ticks for letter in self.inbox(at, cell))
+        steps = [
+            self._act(at, number, inbox, what, detail)
+            for what, detail in self.own_steps(at, local)
+            if what != "timeout" or not waits_for_letters
+        ]
         steps += [
             self._act(at, number, rest, "deliver", column.letters[letter]) for letter, rest in self._deliverable(inbox)
-        ]
-        waits_for_letters = self.delay_bound is not None and any(not letter.ticks for letter in self.inbox(at, cell))
-        steps += [
-            self._act(at, number, inbox, "timeout", name)
-            for name, ticks in local.timers
-            if not ticks and not waits_for_letters
         ]
         if self.crashes:
             steps.append(self._crash(at, local))
         return steps
+
+    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
+        """What a node can do without a letter: (what, detail)."""
+        steps: list[tuple[str, Any]] = []
+        if local.where == "idle" and local.left:
+            steps += [("request", mode) for mode in self.chosen.needs.modes]
+        if local.where == "inside":
+            steps.append(("release", None))
+        if local.where == "outside":
+            steps.append(("join", None))
+        if local.where == "idle" and self.nodes[at] in self.leavers:
+            steps.append(("leave", None))
+        return steps + [("timeout", name) for name, ticks in local.timers if not ticks]
 
     def tick(self, at: int, cell: int) -> int:
         """The cell of node number `at` one tick later; -2 if something has to happen first."""
@@ -231,13 +235,18 @@ class Model:
         return column.cell(number, tuple(sorted(queues.items())))
 
     def _act(self, at: int, number: int, inbox: Inbox, what: str, detail: Any) -> Action:
+        after, sends, entered = self.step(at, number, what, detail)
+        return Action(what, detail, self.columns[at].cell(after, inbox), sends, entered)
+
+    def step(self, at: int, number: int, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
+        """(local state afterwards, what is sent to whom, whether the node entered); computed once."""
         column = self.columns[at]
         key = (number, what, detail)
         done = column.steps.get(key)
         if done is None:
             done = column.steps[key] = self._step(at, column.locals[number], what, detail)
-        after, sends, entered = done
-        return Action(what, detail, column.cell(after, inbox), sends, entered)
+        found: tuple[int, tuple[tuple[int, int], ...], bool] = done
+        return found
 
     def _step(self, at: int, local: Local, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
         """Run the algorithm's own code, once for each local state and input."""

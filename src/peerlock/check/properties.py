@@ -42,6 +42,13 @@ class Property:
         """Which sums are bad; `enabled` counts the actions that can happen."""
         raise NotImplementedError  # a subclass says which
 
+    # For the reduction by partial order (`early`): does `ignores` know what this property looks at?
+    can_ignore = True
+
+    def ignores(self, before: Local, letter: Letter, after: Local, sent: Sequence[Letter]) -> bool:
+        """Can the property not see that this letter was delivered? (Where the node is and its mode stay the same.)"""
+        return True
+
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
         sums = np.zeros(len(enabled), np.int64)
         for at in range(len(self.model.nodes)):
@@ -106,6 +113,10 @@ class OneToken(Property):
         here = local.where != "crashed" and self.at_node(local.algorithm)
         return int(here) + sum(letter.message.kind in self.kinds for letter in letters)
 
+    def ignores(self, before: Local, letter: Letter, after: Local, sent: Sequence[Letter]) -> bool:
+        moved = any(other.message.kind in self.kinds for other in (letter, *sent))
+        return not moved and self.at_node(before.algorithm) == self.at_node(after.algorithm)
+
     def bad(self, sums: Sums, enabled: Cells) -> Bad:
         return sums > 1
 
@@ -118,6 +129,9 @@ class PermissionsExclude(Property):
     def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
         n = len(self.model.nodes)
         return sum(1 << (at * n + self.model.place[j]) for j in local.algorithm.a)
+
+    def ignores(self, before: Local, letter: Letter, after: Local, sent: Sequence[Letter]) -> bool:
+        return bool(before.algorithm.a == after.algorithm.a)
 
     def bad(self, sums: Sums, enabled: Cells) -> Bad:
         n = len(self.model.nodes)
@@ -137,6 +151,9 @@ class ClocksAreAhead(Property):
         process = local.algorithm
         return int(any(req_time >= process.c for _, (req_time, _) in process.req_array))
 
+    def ignores(self, before: Local, letter: Letter, after: Local, sent: Sequence[Letter]) -> bool:
+        return self.feature(0, before, ()) == self.feature(0, after, ())
+
     def bad(self, sums: Sums, enabled: Cells) -> Bad:
         return sums > 0
 
@@ -149,6 +166,7 @@ class DijkstraInvariants(Property):
     """
 
     name = "EWD-P0..P6, EWD-LINK"
+    can_ignore = False
 
     def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
         process = local.algorithm
@@ -204,6 +222,8 @@ class State:
 
 class Predicate(Property):
     """A property as a function of the whole state: true means good. Slow: a Python call a state."""
+
+    can_ignore = False
 
     def __init__(self, model: Model, name: str, good: Callable[[State], bool], sometimes: bool = False) -> None:
         super().__init__(model)
@@ -267,6 +287,15 @@ class ReadersShare(Property):
 def standard(model: Model) -> list[Property]:
     """The properties that every algorithm must have, and the invariants of its paper."""
     found: list[Property] = [MutualExclusion(model), Deadlock(model), Assertions(model)]
+    if model.chosen.form != "divided":  # between two statements of a procedure an invariant need not hold
+        found += _invariants(model)
+    if "read" in model.chosen.needs.modes:
+        found.append(ReadersShare(model))
+    return [*found, SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model)]
+
+
+def _invariants(model: Model) -> list[Property]:
+    found: list[Property] = []
     fields: tuple[str, ...] = getattr(model.chosen.algorithm, "__struct_fields__", ())
     for field, kind in (
         ("have_privilege", "PRIVILEGE"), ("token_here", "TOKEN"), ("holds_token", "TOKEN"), ("have_token", "TOKEN"),
@@ -279,9 +308,7 @@ def standard(model: Model) -> list[Property]:
         found.append(ClocksAreAhead(model))
     if model.chosen.name == "dijkstra-ring":
         found.append(DijkstraInvariants(model))
-    if "read" in model.chosen.needs.modes:
-        found.append(ReadersShare(model))
-    return [*found, SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model)]
+    return found
 
 
 class Checks:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
 
+from peerlock.check.early import Early
 from peerlock.check.engine import CHUNK, Cells, Engine, Keys, Level, Outgrown, unique, unseen
 from peerlock.check.model import Action, Model
 from peerlock.check.symmetry import Symmetry
@@ -51,9 +52,16 @@ class Search:
     """Breadth first over all states of a model."""
 
     def __init__(
-        self, model: Model, check: Check, *, exact_bits: int = 64, chunk: int = CHUNK, symmetry: Symmetry | None = None
+        self,
+        model: Model,
+        check: Check,
+        *,
+        exact_bits: int = 64,
+        chunk: int = CHUNK,
+        symmetry: Symmetry | None = None,
+        early: Early | None = None,
     ) -> None:
-        self.model, self.check, self.chunk, self.symmetry = model, check, chunk, symmetry
+        self.model, self.check, self.chunk, self.symmetry, self.early = model, check, chunk, symmetry, early
         self.engine = Engine(model, exact_bits=exact_bits)
         self.levels: list[Level] = []
         self.runs: list[Keys] = []
@@ -141,7 +149,7 @@ class Search:
         """The states that a chunk leads to and that were not seen in an earlier level."""
         columns, keys = self.rows(level, part), level.keys[part]
         exact = self.engine.exact
-        found = list(self.engine.successors(columns, keys))
+        found = list(self._steps(columns, keys))
         transitions = sum(len(parents) for _, parents, _, _ in found)
         if exact:
             fresh = unique(np.concatenate([keys for *_, keys in found])) if found else np.zeros(0, np.uint64)
@@ -152,6 +160,21 @@ class Search:
             result = self._expand_inexact(columns, found)
         self.outcome.transitions += transitions
         return result
+
+    def _steps(self, columns: list[Cells], keys: Keys) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+        """All that can happen in these rows, or where that is enough, one early delivery."""
+        if self.early is None:
+            yield from self.engine.successors(columns, keys)
+            return
+        rest = np.ones(len(keys), bool)
+        for at, rows, actions in self.early.choice(self.engine, columns):
+            for _, parents, chosen, found in self.engine.only(columns, keys, at, rows, actions):
+                new = unseen(found, self.runs)
+                rest[parents[new]] = False
+                yield at, parents[new], chosen[new], found[new]
+        rows = np.flatnonzero(rest).astype(np.int32)
+        for at, parents, actions, found in self.engine.successors([column[rows] for column in columns], keys[rows]):
+            yield at, rows[parents], actions, found
 
     def _expand_inexact(self, columns: list[Cells], found: list[tuple[int, Cells, Cells, Keys]]) -> Level:
         if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_
 import resource
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from peerlock.check import counterexample
+from peerlock.check.explore import explore
 from peerlock.check.liveness import Graph, Lasso
 from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Overtaking
-from peerlock.check.properties import Checks, EverybodyEnters, Predicate, Property, State, standard
+from peerlock.check.properties import Predicate, Property, State, standard
 from peerlock.check.search import Outcome, Search
-from peerlock.check.symmetry import NotSymmetric, Symmetry, groups
+from peerlock.check.symmetry import groups
 from peerlock.cli.app import app, check_output, console, options, print_json, save
 from peerlock.cli.sim import NAME, _inside
 from peerlock.errors import UsageError
@@ -115,9 +116,14 @@ def check(
             chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound, observers=observers
         )
 
-    search, checks, outcome, reduction = _explore(
-        new_model, property_ or [], groups(shapes) if reduce else {}, max_states, max_seconds
+    explored = explore(
+        new_model,
+        lambda model: _properties(model, property_ or []),
+        lambda search: _run(search, max_states, max_seconds),
+        groups(shapes) if reduce else None,
+        note=lambda words: print(f"peerlock: note: {words}.", file=sys.stderr),
     )
+    search, checks, outcome = explored.search, explored.checks, explored.outcome
     model = search.model
     way = search.way_to(outcome.row) if outcome.row is not None else ()
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
@@ -150,7 +156,8 @@ def check(
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "exact": outcome.exact,
         "collision_bound": outcome.collision_bound,
-        "reduction": reduction,
+        "reduction": explored.reduction,
+        "shortest": explored.shortest,
         "trace": counterexample.steps(model, way),
         "loop_from": len(lasso.stem) if lasso else None,
         **({"messages_per_entry": sorted(counted.seen)} if costs else {}),
@@ -176,36 +183,6 @@ def check(
     else:
         _show(result, title, script if way else "", counterexample.events(model, way, about) if way else [])
     sys.exit(EXIT[verdict])
-
-
-def _explore(
-    new_model: Callable[[], Model],
-    properties: list[str],
-    candidates: Mapping[str, list[dict[int, int]]],
-    max_states: int | None,
-    max_seconds: float | None,
-) -> tuple[Search, Checks, Outcome, str | None]:
-    """Explore, reduced by the largest group of renamings that the algorithm allows, if any is wanted."""
-    for words, group in candidates.items():
-        model = new_model()
-        found = _properties(model, properties)
-        try:
-            symmetry = Symmetry(model, group)
-            for prop in found:
-                if isinstance(prop, EverybodyEnters):
-                    prop.alike = {at: symmetry.alike(at) for at in range(len(model.nodes))}
-            checks = Checks(found)
-            search = Search(model, checks, symmetry=symmetry)
-            outcome = _run(search, max_states, max_seconds)
-            symmetry.verify(search.engine)
-        except NotSymmetric as why:
-            print(f"peerlock: note: not reduced by {words}: {why}.", file=sys.stderr)
-        else:
-            return search, checks, outcome, words
-    model = new_model()
-    checks = Checks(_properties(model, properties))
-    search = Search(model, checks)
-    return search, checks, _run(search, max_states, max_seconds), None
 
 
 def _starvation(search: Search) -> tuple[str, Lasso | None]:
@@ -302,7 +279,7 @@ def _show(result: dict[str, Any], title: str, script: str, events: list[Any]) ->
         f"{result['seconds']:.1f} s, {result['peak_mb']} MB"
     )
     if result["reduction"]:
-        out.print(f"Reduced by symmetry ({result['reduction']}); every step was checked to allow it.")
+        out.print(f"Reduced by {result['reduction']}; every step was checked to allow it.")
     if not result["exact"]:
         out.print(
             f"States are told apart by 64-bit keys; two were confused with a chance below {result['collision_bound']:.1e}."
@@ -312,6 +289,8 @@ def _show(result: dict[str, Any], title: str, script: str, events: list[Any]) ->
     if "passed_over" in result:
         out.print(f"Passed over once everybody has its request: at most {result['passed_over']} times.")
     if script:
+        if not result["shortest"]:
+            out.print("The reduction found this way to it; a shorter one may exist.")
         out.print(f"\n{title}, in {len(result['trace'])} steps:\n")
         if result["loop_from"] is not None:
             out.print(f"The last {len(result['trace']) - result['loop_from']} steps repeat for ever.\n")

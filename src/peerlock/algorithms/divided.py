@@ -1,0 +1,91 @@
+"""Procedures that are not indivisible: to study what the papers mean when they say that theirs must be, or forget to say it.
+
+At every node two processes share the variables. The *user* calls the procedures that request and release; the other one
+*treats* messages, one after the other. Here a procedure is a row of statements. Before each statement that is named in
+`cut` its process may be interrupted, and the other process may do whatever it does meanwhile; everywhere else it runs on.
+So one cut shows what goes wrong at one place, and all harmless cuts together show what need not be indivisible.
+
+A statement is a method. It returns the name of the statement that follows, or "" when the procedure ends or waits. An
+interrupted process goes on when a timer says so: in the checker that is at any time, in the simulator after a while.
+
+A cut before a wait, or between two sends of a loop that tests nothing, would show nothing: it is as if the message that
+is waited for, or the one that is sent next, took longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+from peerlock.contract import NOBODY, Members, Mode, Node, Out, State, Wire
+from peerlock.errors import UsageError
+
+Process = Literal["user", "treat"]
+A_WHILE = 0.5  # for how long the simulator interrupts; about half of a message's delay
+
+
+class Divided(State, kw_only=True):
+    """Subclasses name their statements and write each as a method."""
+
+    statements: ClassVar[tuple[str, ...]]  # where a cut is possible, in the order printed
+
+    me: Node
+    others: tuple[Node, ...]
+    cut: tuple[str, ...]
+    user: str = ""  # the statement before which the user was interrupted
+    treat: str = ""  # the same for the process that treats messages
+    treated: tuple[Node, Any] | None = None  # the message under treatment
+    unread: tuple[tuple[Node, Any], ...] = ()  # messages that came meanwhile
+
+    @classmethod
+    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, cut: str = "") -> Self:
+        return cls.prepare(me, shape, inside, cls.places(cut))
+
+    @classmethod
+    def prepare(cls, me: Node, shape: Members, inside: Mapping[Node, Mode], cut: tuple[str, ...]) -> Self:
+        raise NotImplementedError  # a subclass knows its variables
+
+    @classmethod
+    def places(cls, cut: str) -> tuple[str, ...]:
+        """`look`, `look+send`, or `all`."""
+        if cut == "all":
+            return cls.statements
+        for place in cut.split("+"):
+            if place not in cls.statements:
+                raise UsageError(
+                    f"There is no statement {place!r} to cut before. There are: {', '.join(cls.statements)}, and all; "
+                    "join several with a plus sign."
+                )
+        return tuple(cut.split("+"))
+
+    def run(self, who: Process, statement: str, out: Out[Any], *, go_on: bool = False) -> None:
+        """From this statement on, to the end of the procedure, its wait or the next interruption."""
+        while statement:
+            if statement in self.cut and not go_on:
+                setattr(self, who, statement)
+                out.timer(who, A_WHILE)
+                return
+            go_on = False
+            setattr(self, who, "")
+            statement = getattr(self, statement)(who, out)
+        if who == "treat":
+            self.treated = None
+            self.treat_next(out)
+
+    def on_timeout(self, name: str, out: Out[Any]) -> None:
+        assert name in ("user", "treat")
+        self.run(name, getattr(self, name), out, go_on=True)  # type: ignore[arg-type]
+
+    def to_be_treated(self, source: Node, message: Wire, out: Out[Any]) -> None:
+        """A message for the process that treats messages; it waits if that one is busy."""
+        self.unread = (*self.unread, (source, message))
+        self.treat_next(out)
+
+    def treat_next(self, out: Out[Any]) -> None:
+        if self.treated is None and self.unread:
+            self.treated, self.unread = self.unread[0], self.unread[1:]
+            self.run("treat", self.first_statement(self.treated[1]), out)
+
+    def first_statement(self, message: Any) -> str:
+        """Of the procedure that treats this message."""
+        raise NotImplementedError  # a subclass knows its messages

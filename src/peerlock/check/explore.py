@@ -1,0 +1,130 @@
+"""One exploration, reduced where that is wanted and allowed.
+
+Renamings first (`symmetry`), from the largest group to the smallest; where the algorithm allows none, early deliveries
+(`early`), whose classes are refused until the rest is shown to be sound; and nothing where that does not fit either. Every
+reduction is checked after its search, and a search whose reduction was not allowed counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from peerlock.check.early import Class, Early, unfit
+from peerlock.check.model import Model
+from peerlock.check.properties import Checks, EverybodyEnters, Property
+from peerlock.check.search import Outcome, Search
+from peerlock.check.symmetry import NotSymmetric, Symmetry
+from peerlock.contract import Node
+
+Groups: TypeAlias = Mapping[str, list[dict[Node, Node]]]
+SHORTEN = 5_000_000  # states that are explored without a reduction to find the shortest way to what one has found
+
+
+class Explored(Struct):
+    """What was explored, how, and what came of it."""
+
+    search: Search
+    checks: Checks
+    outcome: Outcome
+    reduction: str | None = None  # in words; None: every state was looked at
+    shortest: bool = True  # is the way to a violation the shortest?
+
+
+def explore(
+    new_model: Callable[[], Model],
+    properties: Callable[[Model], list[Property]],
+    run: Callable[[Search], Outcome],
+    groups: Groups | None = None,
+    note: Callable[[str], None] = lambda words: None,
+) -> Explored:
+    """Explore a model; `groups` are the renamings to try, None: no reduction. `note` hears why one is not used."""
+    if groups is not None:
+        why: list[str] = []
+        found = _by_symmetry(new_model, properties, run, groups, why.append) or _by_partial_order(
+            new_model, properties, run, why.append
+        )
+        if found is None or found.reduction is None:
+            for words in why:
+                note(words)
+        if found is not None:
+            return found
+    model = new_model()
+    checks = Checks(properties(model))
+    search = Search(model, checks)
+    return Explored(search, checks, run(search))
+
+
+def _by_symmetry(
+    new_model: Callable[[], Model],
+    properties: Callable[[Model], list[Property]],
+    run: Callable[[Search], Outcome],
+    groups: Groups,
+    note: Callable[[str], None],
+) -> Explored | None:
+    for words, group in groups.items():
+        model = new_model()
+        found = properties(model)
+        try:
+            symmetry = Symmetry(model, group)
+            for prop in found:
+                if isinstance(prop, EverybodyEnters):
+                    prop.alike = {at: symmetry.alike(at) for at in range(len(model.nodes))}
+            checks = Checks(found)
+            search = Search(model, checks, symmetry=symmetry)
+            outcome = run(search)
+            symmetry.verify(search.engine)
+        except NotSymmetric as why:
+            note(f"not reduced by {words}: {why}")
+        else:
+            return Explored(search, checks, outcome, f"symmetry ({words})")
+    return None
+
+
+def _by_partial_order(
+    new_model: Callable[[], Model],
+    properties: Callable[[Model], list[Property]],
+    run: Callable[[Search], Outcome],
+    note: Callable[[str], None],
+) -> Explored | None:
+    model = new_model()
+    why = unfit(model, properties(model))
+    if why is not None:
+        note(f"not reduced by partial order: {why}")
+        return None
+    refused: set[Class] = set()
+    while True:
+        model = new_model()
+        found = properties(model)
+        early = Early(model, found, refused)
+        checks = Checks(found)
+        search = Search(model, checks, early=early)
+        outcome = run(search)
+        if outcome.violated:
+            return _shortened(new_model, properties, Explored(search, checks, outcome, "partial order", shortest=False))
+        if not outcome.finished:
+            return Explored(search, checks, outcome, "partial order")
+        refuted = early.refuted(search.engine)
+        if not refuted and early.used:
+            if all(verdict == "holds" for verdict in checks.verdicts(None, True).values()):
+                return Explored(search, checks, outcome, "partial order")
+            # Something that should happen sometimes did not. Whether it never does, only all states can tell.
+            note("not reduced by partial order: a state that was skipped may show what was not seen")
+            return None
+        if not early.used:
+            note("not reduced by partial order: no delivery commutes with all that its node may do")
+            return Explored(search, checks, outcome)
+        refused |= refuted
+
+
+def _shortened(
+    new_model: Callable[[], Model], properties: Callable[[Model], list[Property]], found: Explored
+) -> Explored:
+    """The same violation by the shortest way, if that can be found in good time."""
+    model = new_model()
+    checks = Checks(properties(model))
+    search = Search(model, checks)
+    outcome = search.run(SHORTEN)
+    return Explored(search, checks, outcome, found.reduction) if outcome.violated else found

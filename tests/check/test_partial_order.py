@@ -1,0 +1,154 @@
+"""Early deliveries: fewer states, the same verdicts, and whoever assumes too much is found out."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import pytest
+
+from peerlock.algorithms import CATALOGUE, Chosen, choose
+from peerlock.check import explore as explorations
+from peerlock.check.early import Early, unfit
+from peerlock.check.explore import Explored, explore
+from peerlock.check.model import Model
+from peerlock.check.mutants import mechanical
+from peerlock.check.properties import Checks, MutualExclusion, standard
+from peerlock.check.search import Outcome, Search
+from peerlock.check.verdicts import shapes_of
+from peerlock.contract import NOBODY, Members, Mode, Out, State, Wire
+from peerlock.own import wrap
+
+FORMS = [(name, form == "as_printed") for name, entry in CATALOGUE.items() for form in entry.forms]
+
+
+def full(chosen: Chosen, n: int, entries: int, max_states: int | None = None, **settings: Any) -> Outcome:
+    model = Model(chosen, shapes_of(chosen.name, n), [entries] * n, **settings)
+    return Search(model, Checks(standard(model))).run(max_states)
+
+
+def reduced(chosen: Chosen, n: int, entries: int, max_states: int | None = None, **settings: Any) -> Explored:
+    return explore(
+        lambda: Model(chosen, shapes_of(chosen.name, n), [entries] * n, **settings),
+        standard,
+        lambda search: search.run(max_states),
+        groups={},
+    )
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+@pytest.mark.parametrize(("name", "as_printed"), FORMS)
+def test_the_verdicts_agree_on_every_small_configuration(name: str, as_printed: bool, fifo: bool) -> None:
+    chosen = choose(name, as_printed=as_printed)
+    for n, entries in ((2, 2), (3, 1)):
+        for inside in ({}, {2: "write"}):
+            whole = full(chosen, n, entries, fifo=fifo, inside=inside)
+            found = reduced(chosen, n, entries, fifo=fifo, inside=inside)
+            assert found.outcome.violated == whole.violated
+            assert found.outcome.finished == whole.finished
+            if whole.finished:
+                assert found.outcome.states <= whole.states
+                assert (found.outcome.states < whole.states) <= (found.reduction is not None)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_verdicts_agree_on_every_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explorations, "SHORTEN", 1)  # what the reduced search itself has found
+    compared = 0
+    for mutant in mechanical(name):
+        try:
+            whole = full(mutant.chosen, 2, 2, 2_000)
+            if not whole.finished and not whole.violated:
+                continue  # messages without end
+            found = reduced(mutant.chosen, 2, 2, 500)
+        except Exception:  # a mutant that crashes does so with and without a reduction
+            continue
+        if found.outcome.finished or found.outcome.violated:
+            compared += 1
+            assert bool(found.outcome.violated) == bool(whole.violated), mutant.what
+    assert compared or name == "ricart-agrawala-priority"  # whose methods are one expression each
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "entries", "states", "of"),
+    [
+        ("ricart-agrawala", 3, 2, 26_053, 39_933),
+        ("ricart-agrawala-rw", 3, 1, 15_815, 26_597),
+        ("suzuki-kasami-a", 3, 2, 42_406, 62_103),
+        ("suzuki-kasami-a", 4, 1, 60_485, 126_799),
+        ("ricart-agrawala-token", 3, 2, 27_743, 39_421),
+        ("ricart-agrawala", 4, 1, 520_737, 2_074_509),
+    ],
+)
+def test_how_much_is_saved(name: str, n: int, entries: int, states: int, of: int) -> None:
+    found = reduced(choose(name), n, entries)
+    assert (found.reduction, found.outcome.states, found.outcome.violated) == ("partial order", states, None)
+    if of < 1_000_000:
+        assert full(choose(name), n, entries).states == of
+
+
+class First(Wire, frozen=True, tag=1):
+    pass
+
+
+class Second(Wire, frozen=True, tag=2):
+    pass
+
+
+class Racy(State):
+    """Node 1 warns with two messages, enters, and says nothing more. If they arrive in the wrong order, node 2 enters too."""
+
+    me: int
+    seen: bool = False
+    reckless: bool = False
+
+    @classmethod
+    def start(cls, me: int, shape: Members, inside: Any = NOBODY) -> Self:
+        return cls(me)
+
+    def request(self, mode: Mode, out: Out[Wire]) -> None:
+        if self.me == 1:
+            out.send(2, First())
+            out.send(2, Second())
+        if self.me == 1 or self.reckless:
+            out.enter()
+
+    def receive(self, source: int, message: Wire, out: Out[Wire]) -> None:
+        if isinstance(message, First):
+            self.seen = True
+        else:
+            self.reckless = not self.seen
+
+    def release(self, out: Out[Wire]) -> None:
+        out.idle()
+
+
+def test_too_much_assumed_is_found_out() -> None:
+    """Delivering the first message early hides what happens when it comes last; nobody may get away with that."""
+    shapes = dict.fromkeys((1, 2), Members((1, 2), 1))
+    exclusion = lambda model: [MutualExclusion(model)]  # noqa: E731
+    model = Model(wrap(Racy), shapes, (1, 1))
+    assert Search(model, Checks(exclusion(model))).run().violated == "mutual exclusion"
+    model = Model(wrap(Racy), shapes, (1, 1))
+    early = Early(model, exclusion(model))
+    search = Search(model, Checks(exclusion(model)), early=early)
+    outcome = search.run()
+    assert (outcome.finished, outcome.violated) == (True, None)  # too good to be true
+    assert {kind for kind, _, _ in early.refuted(search.engine)} == {"FIRST"}
+    found = explore(lambda: Model(wrap(Racy), shapes, (1, 1)), exclusion, Search.run, groups={})
+    assert found.outcome.violated == "mutual exclusion"
+
+
+def test_where_it_does_not_fit() -> None:
+    chosen = choose("ricart-agrawala-implicit")
+    ticking = Model(chosen, shapes_of(chosen.name, 2), (1, 1), delay_bound=1)
+    assert unfit(ticking, standard(ticking)) == "a clock ticks for all nodes at once"
+    dying = Model(chosen, shapes_of(chosen.name, 2), (1, 1), crashes=1)
+    assert "counted" in str(unfit(dying, standard(dying)))
+    ring = Model(choose("dijkstra-ring"), shapes_of("dijkstra-ring", 2), (1, 1))
+    assert "EWD-P0..P6" in str(unfit(ring, standard(ring)))
+
+
+def test_a_violation_is_shown_by_the_shortest_way() -> None:
+    chosen = choose("suzuki-kasami-b", as_printed=True)
+    found, whole = reduced(chosen, 2, 4), full(chosen, 2, 4)
+    assert found.shortest and found.outcome.depth == whole.depth
