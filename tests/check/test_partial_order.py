@@ -12,7 +12,7 @@ from peerlock.check.early import Early, unfit
 from peerlock.check.explore import Explored, explore
 from peerlock.check.model import Model
 from peerlock.check.mutants import mechanical
-from peerlock.check.properties import Checks, MutualExclusion, standard
+from peerlock.check.properties import Checks, MutualExclusion, Property, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.check.verdicts import shapes_of
 from peerlock.contract import NOBODY, Members, Mode, Out, State, Wire
@@ -122,10 +122,13 @@ class Racy(State):
         out.idle()
 
 
+def exclusion(model: Model) -> list[Property]:
+    return [MutualExclusion(model)]
+
+
 def test_too_much_assumed_is_found_out() -> None:
     """Delivering the first message early hides what happens when it comes last; nobody may get away with that."""
     shapes = dict.fromkeys((1, 2), Members((1, 2), 1))
-    exclusion = lambda model: [MutualExclusion(model)]  # noqa: E731
     model = Model(wrap(Racy), shapes, (1, 1))
     assert Search(model, Checks(exclusion(model))).run().violated == "mutual exclusion"
     model = Model(wrap(Racy), shapes, (1, 1))
@@ -134,7 +137,7 @@ def test_too_much_assumed_is_found_out() -> None:
     outcome = search.run()
     assert (outcome.finished, outcome.violated) == (True, None)  # too good to be true
     assert {kind for kind, _, _ in early.refuted(search.engine)} == {"FIRST"}
-    found = explore(lambda: Model(wrap(Racy), shapes, (1, 1)), exclusion, Search.run, groups={})
+    found = explore(lambda: Model(wrap(Racy), shapes, (1, 1)), exclusion, lambda search: search.run(), groups={})
     assert found.outcome.violated == "mutual exclusion"
 
 
@@ -151,4 +154,4 @@ def test_where_it_does_not_fit() -> None:
 def test_a_violation_is_shown_by_the_shortest_way() -> None:
     chosen = choose("suzuki-kasami-b", as_printed=True)
     found, whole = reduced(chosen, 2, 4), full(chosen, 2, 4)
-    assert found.shortest and found.outcome.depth == whole.depth
+    assert (found.shortest, found.outcome.depth) == (True, whole.depth)

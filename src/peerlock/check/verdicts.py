@@ -2,7 +2,9 @@
 
 Every algorithm with three nodes and two entries each, from every legal start, in both orders of delivery; Algorithm B up to
 where its numbers wrap, and with unbounded entries; Helary, Plouzeau and Raynal on every connected graph of four and five nodes;
-Dijkstra's rings with unbounded entries; and the printed forms, which fail.
+Dijkstra's rings with unbounded entries; how often a waiting node is passed over, as the others enter more often; how many
+messages an entry costs at the least and at the most; the printed forms, which fail; and procedures cut in two, one place at a
+time and all harmless places together.
 """
 
 from __future__ import annotations
@@ -13,14 +15,25 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.algorithms import CATALOGUE, choose
+from peerlock.algorithms import CATALOGUE, Size, choose
 from peerlock.check.liveness import Graph
 from peerlock.check.model import ANY, Model
+from peerlock.check.observers import Costs, Observer, Overtaking
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Search
 from peerlock.contract import Members, Mode, Neighbours, Node, Ring, Shape
 
 THREE = (1, 2, 3)
+
+# Where a procedure may be interrupted without harm; the rows for single cuts show that these are all.
+HARMLESS = {
+    "suzuki-kasami-a": (
+        "test_have_privilege", "next_number", "have_privilege_true", "ln_own", "have_privilege_false", "send_privilege",
+        "p2_test", "p2_send_privilege",
+    ),
+    "carvalho-roucairol": ("look", "send_reply", "our_priority", "third_if"),
+    "ricart-agrawala-token": ("ask", "test_idle_token"),
+}  # fmt: skip
 
 
 class Configuration(Struct, frozen=True):
@@ -36,6 +49,7 @@ class Configuration(Struct, frozen=True):
     options: dict[str, Any] = {}
     delay_bound: int | None = None
     crashes: int = 0
+    count: str = ""  # "messages" an entry costs, or how often the last node is "passed over"
 
 
 class Verdict(Struct):
@@ -49,6 +63,8 @@ class Verdict(Struct):
     transitions: int
     finished: bool
     violated: str | None
+    properties: dict[str, str]  # holds, violated or unfinished, each
+    figures: tuple[int, ...]  # what was counted
     seconds: float
     exact: bool
 
@@ -56,26 +72,63 @@ class Verdict(Struct):
 def explore(configuration: Configuration, max_states: int | None, max_seconds: float | None) -> Verdict:
     """Explore one configuration; unbounded entries are looked through for starvation as well."""
     chosen = choose(configuration.name, as_printed=configuration.as_printed, **configuration.options)
+    costs, overtaking = Costs(), Overtaking(len(configuration.shapes))
+    observers: dict[str, list[Observer]] = {"": [], "messages": [costs], "passed over": [overtaking]}
     model = Model(
         chosen, configuration.shapes, configuration.entries, configuration.inside, fifo=configuration.fifo,
-        delay_bound=configuration.delay_bound, crashes=configuration.crashes,
+        delay_bound=configuration.delay_bound, crashes=configuration.crashes, observers=observers[configuration.count],
     )  # fmt: skip
     checks = Checks(standard(model))
     search = Search(model, checks)
     outcome = search.run(max_states, max_seconds)
-    violated = outcome.violated
-    asks = sum(left != 0 for left in configuration.entries)
-    if outcome.finished and violated is None and asks > 1:
+    verdicts = checks.verdicts(outcome.violated, outcome.finished)
+    if sum(left != 0 for left in configuration.entries) < 2:
         # With one node asking nobody can wait for another.
-        verdicts = checks.verdicts(None, True)
-        violated = next((name for name, verdict in verdicts.items() if verdict == "violated"), None)
-    if outcome.finished and violated is None and ANY in configuration.entries and outcome.states < 100_000:
+        verdicts = {name: verdict for name, verdict in verdicts.items() if not name.startswith("sometimes")}
+    well = outcome.finished and "violated" not in verdicts.values()
+    if well and ANY in configuration.entries and outcome.states < 100_000:
         graph = Graph(search)
-        violated = next((f"node {node} starves" for node in model.nodes if graph.starves(node) is not None), None)
+        starving = [node for node in model.nodes if graph.starves(node) is not None]
+        verdicts["no starvation"] = "violated" if starving else "holds"
+    figures: tuple[int, ...] = ()
+    if configuration.count == "messages":
+        figures = tuple(sorted(costs.seen))
+        bounds = chosen.claimed.bounds(_size(configuration)) if chosen.claimed else None
+        if bounds is not None and well:
+            within = all(bounds[0] <= figure <= bounds[1] for figure in figures)
+            verdicts["messages an entry"] = "holds" if within else "violated"
+    elif configuration.count == "passed over":
+        figures = (overtaking.most,)
+    violated = outcome.violated or next((name for name, verdict in verdicts.items() if verdict == "violated"), None)
     return Verdict(
         configuration.what, configuration.name, chosen.form, configuration.fifo, outcome.states, outcome.transitions,
-        outcome.finished, violated, outcome.seconds, outcome.exact,
+        outcome.finished, violated, verdicts, figures, outcome.seconds, outcome.exact,
     )  # fmt: skip
+
+
+def _size(configuration: Configuration) -> Size:
+    """What a formula for costs may speak of."""
+    nodes = configuration.shapes
+    linked = {j: set(getattr(shape, "names", set(nodes) - {j})) for j, shape in nodes.items()}
+    n, e = len(nodes), sum(map(len, linked.values())) // 2
+    d = max(max(_distances(linked, j).values()) for j in nodes)
+    ends = sum(len(names) == 1 for names in linked.values())
+    if e == n * (n - 1) // 2:
+        kind = "complete"
+    elif e == n - 1:
+        kind = "line" if ends == 2 else "tree"
+    else:
+        kind = "ring" if e == n and all(len(names) == 2 for names in linked.values()) else "general"
+    return Size(n, e, d, kind, configuration.options.get("l", 2))
+
+
+def _distances(linked: Mapping[Node, set[Node]], start: Node) -> dict[Node, int]:
+    found, edge = {start: 0}, [start]
+    for j in edge:
+        for k in linked[j] - found.keys():
+            found[k] = found[j] + 1
+            edge.append(k)
+    return found
 
 
 def shapes_of(name: str, n: int, home: Node = 1, bound: float = 1.0) -> dict[Node, Shape]:
@@ -132,7 +185,9 @@ def configurations(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]], entrie
             words = f"ring of {n}, any number of entries"
             yield Configuration("dijkstra-ring", shapes_of("dijkstra-ring", n), (ANY,) * n, words, fifo=fifo)
         yield from _on_graphs(graphs, fifo)
+    yield from _counted(graphs)
     yield from _printed()
+    yield from _divided()
 
 
 def _on_graphs(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]], fifo: bool) -> Iterator[Configuration]:
@@ -145,6 +200,52 @@ def _on_graphs(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]], fifo: bool
                     words = f"every connected graph of {len(nodes)} nodes, {count} request{'s' * (count > 1)}, token anywhere"
                     bounds = tuple(int(j in asking) for j in nodes)
                     yield Configuration("helary-plouzeau-raynal", shapes, bounds, words, fifo=fifo)
+
+
+def _counted(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]]) -> Iterator[Configuration]:
+    """Messages an entry, and how often a node is passed over."""
+    for name, entry in CATALOGUE.items():
+        if choose(name).needs.delay_bound:
+            continue  # too many states beside a clock
+        for form in entry.forms:
+            printed, shapes = form == "as_printed", shapes_of(name, 3)
+            if printed and name == "suzuki-kasami-b":
+                continue  # fails before there is anything to count
+            few = 1 if name == "helary-plouzeau-raynal" else 2
+            if entry.mean_only:
+                continue  # its calls serve many and do not say who calls
+            words = f"3 nodes, {few} entr{'y' if few == 1 else 'ies'} each: messages an entry"
+            yield Configuration(name, shapes, (few,) * 3, words, as_printed=printed, count="messages")
+            for times in (1, 2, 3) if name != "helary-plouzeau-raynal" else (1, 2):
+                words = f"entries {times},{times},1: how often node 3 is passed over"
+                yield Configuration(name, shapes, (times, times, 1), words, as_printed=printed, count="passed over")
+    for printed in (False, True):
+        for graph in graphs.values():
+            nodes = tuple(graph)
+            if len(nodes) == 4:
+                for home in nodes:
+                    on: dict[Node, Any] = {j: Neighbours(names, home) for j, names in graph.items()}
+                    for asking in combinations(nodes, 2):
+                        bounds = tuple(int(j in asking) for j in nodes)
+                        words = "every connected graph of 4 nodes, 2 requests: messages an entry"
+                        yield Configuration(
+                            "helary-plouzeau-raynal", on, bounds, words, as_printed=printed, count="messages"
+                        )
+
+
+def _divided() -> Iterator[Configuration]:
+    """Each procedure cut at one place, and at every place that is harmless alone."""
+    for name, entry in CATALOGUE.items():
+        if entry.divided is None:
+            continue
+        for cut in getattr(entry.divided, "statements"):  # noqa: B009 - only divided classes have it
+            for n, times in ((2, 3), (3, 2)):
+                words = f"{n} nodes, {times} entries each, cut before {cut}"
+                yield Configuration(name, shapes_of(name, n), (times,) * n, words, options={"cut": cut})
+        harmless = "+".join(HARMLESS[name])
+        for n, times in ((2, 3), (3, 1)):
+            words = f"{n} nodes, {times} entr{'y' if times == 1 else 'ies'} each, every other cut at once"
+            yield Configuration(name, shapes_of(name, n), (times,) * n, words, options={"cut": harmless})
 
 
 def _printed() -> Iterator[Configuration]:
