@@ -15,7 +15,7 @@ from peerlock.check.mutants import mechanical
 from peerlock.check.properties import Checks, MutualExclusion, Property, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.check.verdicts import shapes_of
-from peerlock.contract import NOBODY, Members, Mode, Out, State, Wire
+from peerlock.contract import NOBODY, Members, Mode, Node, Out, Shape, State, Wire
 from peerlock.own import wrap
 
 FORMS = [(name, form == "as_printed") for name, entry in CATALOGUE.items() for form in entry.forms]
@@ -128,7 +128,7 @@ def exclusion(model: Model) -> list[Property]:
 
 def test_too_much_assumed_is_found_out() -> None:
     """Delivering the first message early hides what happens when it comes last; nobody may get away with that."""
-    shapes = dict.fromkeys((1, 2), Members((1, 2), 1))
+    shapes: dict[Node, Shape] = dict.fromkeys((1, 2), Members((1, 2), 1))
     model = Model(wrap(Racy), shapes, (1, 1))
     assert Search(model, Checks(exclusion(model))).run().violated == "mutual exclusion"
     model = Model(wrap(Racy), shapes, (1, 1))

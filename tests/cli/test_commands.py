@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +258,35 @@ def test_check_finds_and_tells(tmp_path: Path) -> None:
 
 def test_check_unfinished() -> None:
     assert "unfinished" in peerlock("check", "ricart-agrawala", "--entries", "2", "--max-states", "100", code=3).stdout
+
+
+def test_check_interrupted_tells_what_is_known() -> None:
+    words = [sys.executable, "-m", "peerlock", "check", "ricart-agrawala", "-n", "4", "--entries", "2", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        time.sleep(4)  # long enough to have begun, and far from its end
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=120)
+    assert (running.returncode, err) == (3, "peerlock: interrupted; this is what is known so far.\n")
+    result = json.loads(out)
+    assert result["verdict"] == "unfinished"
+    assert result["states"] > 0
+
+
+def test_check_reduced() -> None:
+    whole, reduced = (
+        as_json("check", "ricart-agrawala", "--entries", "2", option) for option in ("--no-reduce", "--reduce")
+    )
+    assert (whole["states"], whole["reduction"]) == (39_933, None)
+    assert (reduced["states"], reduced["reduction"]) == (26_053, "partial order")
+    assert reduced["properties"] == whole["properties"]
+    ring = as_json("check", "dijkstra-ring", "--entries", "2", "--reduce")
+    assert ring["reduction"] == "symmetry (all permutations)"
+
+
+def test_check_a_cut() -> None:
+    done = peerlock("check", "suzuki-kasami-a", "-n", "2", "--entries", "3", "--set", "cut=test_q", code=1)
+    assert "no deadlock is violated, in 11 steps" in done.stdout
+    assert "timeout 1 user" in done.stdout
 
 
 def test_check_a_property_of_ones_own(tmp_path: Path) -> None:

@@ -157,14 +157,15 @@ class Early:
         while shortest := next((some for some in work if some), None):
             # The shortest first, so that the blame falls on one class wherever it can.
             cell, shadow = shortest.pop()
-            if refuted and len(shadow.late) > 1:
+            oldest, lag = shadow.late[0].as_what, len(shadow.late)
+            if refuted and lag > 1:
                 break
-            if len(shadow.late) > MOST or len(seen) > MOST_SHADOWS:
+            if lag > MOST or len(seen) > MOST_SHADOWS:
                 burden: Counter[Class] = Counter()
                 for _, (_, some) in seen:
                     burden |= Counter(late.as_what for late in some)
                 return refuted, burden
-            if shadow.late[0].as_what in refuted:
+            if oldest in refuted:
                 continue
             try:
                 for other in self._other_orders(at, column.cells[cell][0], shadow):
@@ -177,7 +178,7 @@ class Early:
                             push(action.cell, other)
                     self._can_do_the_same(at, cell, shadow)
             except (Differs, ContractError):
-                refuted.add(shadow.late[0].as_what)
+                refuted.add(oldest)
                 continue
             for other_cell in added.get(cell, ()):
                 push(other_cell, shadow)
