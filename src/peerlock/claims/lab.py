@@ -1,0 +1,306 @@
+"""Where claims are put to the test: experiments that give evidence, and a judge that knows nothing else.
+
+A claim is a function. It asks the `Lab` for evidence: that every interleaving of small groups was explored (*exhaustive*), that
+so many seeds were run (*simulated*), or that a run was built on purpose (*constructed*). Each piece of evidence says by
+itself whether it speaks for what was claimed. `judge` makes a verdict of it:
+
+- *holds*: all evidence for the claim as the paper prints it speaks for it;
+- *holds only if*: some does not, and all that was gathered under a condition does;
+- *fails as printed*: some does not, and there is no condition, or the repaired form is needed; the evidence for the repair is
+  there too.
+
+Nobody writes a verdict down. What a claim is called, what its condition means and what the repair was are words; whether
+they apply is computed. A verdict whose evidence is weaker than exhaustive says so, because its evidence does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from peerlock.algorithms import choose
+from peerlock.check import counterexample
+from peerlock.check.model import ANY, Model
+from peerlock.check.liveness import Graph
+from peerlock.check.observers import Costs, Observer, Overtaking
+from peerlock.check.properties import Checks, Property, standard
+from peerlock.check.search import Search
+from peerlock.check.verdicts import shapes_of
+from peerlock.contract import NOBODY, Members, Mode, Neighbours, Node, Ring
+from peerlock.observe.metrics import Metrics
+from peerlock.sim.experiment import Experiment, Prepared
+from peerlock.sim.transcript import play
+from peerlock.sim.world import World
+from peerlock.trace import Event, Keeper, Recorder
+
+Kind: TypeAlias = Literal["exhaustive", "simulated", "constructed", "proved"]
+VERDICTS = ("holds", "holds only if", "fails as printed")
+
+
+class Evidence(Struct, omit_defaults=True):
+    """One thing that was done, and whether it speaks for the claim."""
+
+    kind: Kind
+    what: str
+    speaks_for: bool
+    role: str = "as claimed"  # or: under the condition, repaired
+    configurations: int = 0
+    states: int = 0
+    seeds: int = 0
+    figures: dict[str, Any] = field(default_factory=dict)
+    counterexample: str | None = None  # a transcript, or the command that shows it
+
+
+class Finding(Struct):
+    """What has been found out about one claim."""
+
+    verdict: str
+    condition: str | None
+    evidence: list[Evidence]
+    counterexample: str | None
+    repair: str | None = None
+    repair_checked: bool | None = None
+
+
+def judge(
+    claimed: Sequence[Evidence],
+    *,
+    given: Sequence[Evidence] = (),
+    condition: str | None = None,
+    repaired: Sequence[Evidence] = (),
+    repair: str | None = None,
+) -> Finding:
+    """A verdict from evidence and from nothing else."""
+    assert claimed, "a claim without evidence"
+    every = [
+        *claimed,
+        *(replace(one, role="under the condition") for one in given),
+        *(replace(one, role="repaired") for one in repaired),
+    ]
+    against = next((one.counterexample for one in claimed if not one.speaks_for and one.counterexample), None)
+    if all(one.speaks_for for one in claimed):
+        return Finding("holds", None, every, None)
+    if given and all(one.speaks_for for one in given):
+        return Finding("holds only if", condition, every, against)
+    checked = all(one.speaks_for for one in repaired) if repaired else None
+    return Finding("fails as printed", condition if repaired and checked else None, every, against, repair, checked)
+
+
+class Setup(Struct, frozen=True):
+    """One exploration: everything that `Model` needs, as plain values."""
+
+    name: str
+    entries: tuple[int, ...]
+    as_printed: bool = False
+    fifo: bool = False
+    inside: Mapping[Node, Mode] = NOBODY
+    shapes: Mapping[Node, Any] | None = None  # None: a complete network, or a ring
+    home: Node = 1
+    options: Mapping[str, Any] = {}
+    delay_bound: int | None = None
+    bound: float = 1.0  # what the nodes are told
+    crashes: int = 0
+    leavers: tuple[Node, ...] = ()
+
+    @property
+    def words(self) -> str:
+        parts = [f"{len(self.entries)} nodes, entries {','.join('any' if k == ANY else str(k) for k in self.entries)}"]
+        parts += ["as printed"] if self.as_printed else []
+        parts += ["fifo" if self.fifo else "any order"]
+        parts += [f"{key} = {value}" for key, value in self.options.items()]
+        parts += [f"delays of at most {self.delay_bound}"] if self.delay_bound else []
+        parts += [f"{self.crashes} crash"] if self.crashes else []
+        return ", ".join(parts)
+
+
+class Seen(Struct):
+    """What one exploration has shown."""
+
+    verdicts: dict[str, str]
+    states: int
+    finished: bool
+    costs: set[int]
+    passed_over: int
+    script: str | None  # the shortest way to the first violation
+
+
+Watch: TypeAlias = Callable[[Model], list[Property]]
+
+
+class Lab:
+    """Does experiments, once each; `full` ones are larger."""
+
+    def __init__(self, full: bool = False) -> None:
+        self.full = full
+        self._known: dict[str, Seen] = {}
+
+    # -- every interleaving --------------------------------------------------------------------
+
+    def look(
+        self,
+        setup: Setup,
+        observers: Sequence[Observer] = (),
+        watch: Watch | None = None,
+        liveness: bool = False,
+        max_states: int | None = None,
+    ) -> Seen:
+        """Explore one setup. What needs no observer is explored once."""
+        plain = not observers and watch is None
+        key = f"{setup!r} {liveness}"
+        if plain and key in self._known:
+            return self._known[key]
+        chosen = choose(setup.name, as_printed=setup.as_printed, **setup.options)
+        shapes = dict(setup.shapes or shapes_of(setup.name, len(setup.entries), setup.home, setup.bound))
+        model = Model(
+            chosen, shapes, setup.entries, setup.inside, fifo=setup.fifo, crashes=setup.crashes,
+            delay_bound=setup.delay_bound, leavers=setup.leavers, observers=observers,
+        )  # fmt: skip
+        properties = standard(model) if watch is None else watch(model)
+        checks = Checks(properties)
+        search = Search(model, checks)
+        outcome = search.run(max_states)
+        verdicts = checks.verdicts(outcome.violated, outcome.finished)
+        if sum(left != 0 for left in setup.entries) < 2:
+            verdicts = {name: verdict for name, verdict in verdicts.items() if not name.startswith("sometimes")}
+        way = search.way_to(outcome.row) if outcome.row is not None else ()
+        if liveness and outcome.finished and outcome.violated is None:
+            graph = Graph(search)
+            lassos = [lasso for lasso in map(graph.starves, model.nodes) if lasso is not None]
+            verdicts["no starvation"] = "violated" if lassos else "holds"
+            way = (*lassos[0].stem, *lassos[0].loop) if lassos else way
+        script = self._script(setup, model, way, verdicts) if way else None
+        costs = next((one.seen for one in observers if isinstance(one, Costs)), set())
+        most = max((one.most for one in observers if isinstance(one, Overtaking)), default=0)
+        seen = Seen(verdicts, outcome.states, outcome.finished, costs, most, script)
+        if plain:
+            self._known[key] = seen
+        return seen
+
+    def _script(self, setup: Setup, model: Model, way: Sequence[Any], verdicts: dict[str, str]) -> str | None:
+        """The way as a transcript, if the network has a name that a transcript can say."""
+        broken = next((name for name, verdict in verdicts.items() if verdict == "violated"), "what was claimed")
+        n = len(setup.entries)
+        shape = next(iter(setup.shapes.values())) if setup.shapes else None
+        network = "ring" if choose(setup.name).needs.shape is Ring else "complete"
+        if isinstance(shape, Members) or any(isinstance(step.action.detail, str) and step.action.what in ("join", "leave") for step in way):
+            return None
+        if isinstance(shape, Neighbours):
+            return None
+        options = [f"{key}={value}" for key, value in setup.options.items()]
+        lines = [" ".join(["algorithm", setup.name, *(["as_printed"] if setup.as_printed else []), *options])]
+        lines.append(f"topology {network} {n}")
+        lines += [f"home {setup.home}"] if setup.home != 1 else []
+        lines += [f"inside {node} {mode}" for node, mode in setup.inside.items()]
+        return counterexample.transcript(model, way, lines, f"{setup.name}, {setup.words}: {broken} is violated")
+
+    def explore(
+        self, setups: Iterable[Setup], properties: Sequence[str] | None = None, what: str = "", liveness: bool = False
+    ) -> Evidence:
+        """Do these properties hold in all of these setups? None: all that there are."""
+        states, count, good, script, words = 0, 0, True, None, []
+        for setup in setups:
+            seen = self.look(setup, liveness=liveness)
+            states, count = states + seen.states, count + 1
+            names = [name for name in seen.verdicts if properties is None or name in properties]
+            fine = bool(names) and all(seen.verdicts[name] == "holds" for name in names)
+            # A search ends with the first thing that goes wrong. If that is something else, the rest is not known.
+            if not fine and script is None:
+                script = seen.script
+            good &= fine
+            words.append(setup.words)
+        return Evidence(
+            "exhaustive", what or _summed(words), good, configurations=count, states=states, counterexample=script
+        )
+
+    def count(self, setup: Setup, allowed: Callable[[int], bool], what: str = "") -> Evidence:
+        """Are the messages of every entry, over all interleavings, as many as they may be?"""
+        seen = self.look(setup, [Costs()])
+        good = seen.finished and bool(seen.costs) and all(map(allowed, seen.costs))
+        return Evidence(
+            "exhaustive", what or f"messages an entry, {setup.words}", good, configurations=1, states=seen.states,
+            figures={"messages": sorted(seen.costs)},
+        )  # fmt: skip
+
+    def passed_over(self, setups: Sequence[Setup]) -> Evidence:
+        """Does the number of times that the last node is passed over stop growing as the others enter more often?"""
+        figures, states, ended = [], 0, True
+        for setup in setups:
+            seen = self.look(setup, [Overtaking(len(setup.entries))])
+            figures.append(seen.passed_over)
+            states += seen.states
+            ended &= seen.finished and seen.verdicts["no deadlock"] == "holds"
+        good = ended and figures[-1] == figures[-2]
+        return Evidence(
+            "exhaustive", f"how often the last node is passed over, {setups[0].words} and more", good,
+            configurations=len(setups), states=states, figures={"passed over": figures},
+        )  # fmt: skip
+
+    # -- seeds ---------------------------------------------------------------------------------
+
+    def seeds(self, few: int, many: int) -> range:
+        return range(1, (many if self.full else few) + 1)
+
+    def simulate(
+        self, what: str, seeds: Iterable[int], good: Callable[[Run], bool], **settings: Any
+    ) -> Evidence:
+        """Does every run of an experiment look as it should?"""
+        prepared = Experiment(**settings).prepare()
+        count, against = 0, None
+        for seed in seeds:
+            count += 1
+            if not good(Run(prepared, seed)) and against is None:
+                against = command(prepared.experiment, seed)
+        return Evidence("simulated", what, against is None, seeds=count, counterexample=against)
+
+
+class Run:
+    """One run of an experiment, and everything that was recorded."""
+
+    def __init__(self, prepared: Prepared, seed: int, recorders: Sequence[Recorder] = ()) -> None:
+        self.prepared, self.seed = prepared, seed
+        self.metrics, keeper = Metrics(), Keeper()
+        self.world: World = prepared.run(seed, [self.metrics, keeper, *recorders])
+        self.events: list[Event] = keeper.events
+
+    @property
+    def costs(self) -> list[int]:
+        return [cost.messages for cost in self.metrics.made]
+
+    @property
+    def sound(self) -> bool:
+        return self.metrics.violations == 0 and not self.world.stuck()
+
+
+def run(seed: int = 1, recorders: Sequence[Recorder] = (), **settings: Any) -> Run:
+    return Run(Experiment(**settings).prepare(), seed, recorders)
+
+
+def command(experiment: Experiment, seed: int) -> str:
+    """What to type to see a run."""
+    plain = Experiment(algorithm=experiment.algorithm)
+    words = [f"peerlock sim {experiment.algorithm} --seed {seed}"]
+    flags = {"nodes": "-n", "delay_bound": "--delay-bound"}
+    for name in ("nodes", "topology", "entries", "load", "delay", "delay_bound", "hold", "readers", "home"):
+        value = getattr(experiment, name)
+        if value != getattr(plain, name) and value is not None:
+            words.append(f"{flags.get(name, '--' + name)} {value}")
+    words += ["--fifo"] if experiment.fifo else []
+    words += ["--as-printed"] if experiment.as_printed else []
+    for key, value in experiment.options.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+        words.append(f"--set {key}={text}")
+    words += [f"--fault {fault}" for fault in experiment.faults]
+    return " ".join(words)
+
+
+def shown(script: str) -> str:
+    """A transcript with what came of each step."""
+    return play(script)
+
+
+def _summed(words: list[str]) -> str:
+    unique = list(dict.fromkeys(words))
+    return "; ".join(unique) if len(unique) <= 4 else f"{'; '.join(unique[:3])}; and {len(unique) - 3} more"
