@@ -185,9 +185,7 @@ class Lab:
         n = len(setup.entries)
         shape = next(iter(setup.shapes.values())) if setup.shapes else None
         network = "ring" if choose(setup.name).needs.shape is Ring else "complete"
-        if isinstance(shape, Members) or any(isinstance(step.action.detail, str) and step.action.what in ("join", "leave") for step in way):
-            return None
-        if isinstance(shape, Neighbours):
+        if isinstance(shape, Members | Neighbours):
             return None
         options = [f"{key}={value}" for key, value in setup.options.items()]
         lines = [" ".join(["algorithm", setup.name, *(["as_printed"] if setup.as_printed else []), *options])]
@@ -203,10 +201,11 @@ class Lab:
         states, count, good, script, words = 0, 0, True, None, []
         for setup in setups:
             seen = self.look(setup, liveness=liveness)
+            if properties is not None and not _hold(seen, properties):
+                # A search ends with the first thing that goes wrong. If that is something else, look for this alone.
+                seen = self.look(setup, watch=_only(properties), liveness=liveness)
             states, count = states + seen.states, count + 1
-            names = [name for name in seen.verdicts if properties is None or name in properties]
-            fine = bool(names) and all(seen.verdicts[name] == "holds" for name in names)
-            # A search ends with the first thing that goes wrong. If that is something else, the rest is not known.
+            fine = _hold(seen, properties)
             if not fine and script is None:
                 script = seen.script
             good &= fine
@@ -228,7 +227,7 @@ class Lab:
         """Does the number of times that the last node is passed over stop growing as the others enter more often?"""
         figures, states, ended = [], 0, True
         for setup in setups:
-            seen = self.look(setup, [Overtaking(len(setup.entries))])
+            seen = self.look(setup, [Overtaking(len(setup.entries))], _only(["no deadlock"]))
             figures.append(seen.passed_over)
             states += seen.states
             ended &= seen.finished and seen.verdicts["no deadlock"] == "holds"
@@ -299,6 +298,15 @@ def command(experiment: Experiment, seed: int) -> str:
 def shown(script: str) -> str:
     """A transcript with what came of each step."""
     return play(script)
+
+
+def _hold(seen: Seen, properties: Sequence[str] | None) -> bool:
+    found = [verdict for name, verdict in seen.verdicts.items() if properties is None or name in properties]
+    return bool(found) and all(verdict == "holds" for verdict in found)
+
+
+def _only(properties: Sequence[str]) -> Watch:
+    return lambda model: [prop for prop in standard(model) if prop.name in properties]
 
 
 def _summed(words: list[str]) -> str:
