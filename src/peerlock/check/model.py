@@ -119,15 +119,19 @@ class Model:
         crashes: int = 0,
         delay_bound: int | None = None,
         leavers: Collection[Node] = (),
+        at_once: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`leavers` may leave, when idle. A node whose shape is a group without it is a newcomer: it may join."""
+        """`leavers` may leave, when idle. A node whose shape is a group without it is a newcomer: it may join.
+
+        One node comes or goes at a time, unless they may do so `at_once`.
+        """
         self.chosen, self.fifo, self.crashes, self.delay_bound = chosen, fifo, crashes, delay_bound
         self.leavers = frozenset(leavers)
         newcomers = {node for node, shape in shapes.items() if isinstance(shape, Members) and node not in shape.all}
         self.observers = [
             *([CrashBudget(crashes)] if crashes else []),
-            *([OneChangeAtATime()] if leavers or newcomers else []),
+            *([OneChangeAtATime()] if (leavers or newcomers) and not at_once else []),
             *observers,
         ]
         self.nodes = tuple(shapes)

@@ -109,10 +109,10 @@ class Link(Property):
 
     def feature(self, at: int, local: Local, letters: list[Letter]) -> int:
         kinds = [type(one.message).__name__ for one in letters]
-        signals, tokens = kinds.count("Signal"), kinds.count("Token")
-        n = len(self.model.nodes)
+        signals, tokens = min(kinds.count("Signal"), 3), min(kinds.count("Token"), 3)
         # A field of three bits a connection; connection k is to the right of process k.
-        return min(signals, 3) << (3 * ((at - 1) % n)) | 0 if not tokens else (min(signals, 3) << (3 * ((at - 1) % n))) + (tokens << (3 * at))
+        left = (at - 1) % len(self.model.nodes)
+        return (signals << (3 * left)) + (tokens << (3 * at))
 
     def bad(self, sums: Any, enabled: Any) -> Any:
         bad = sums < 0
@@ -154,7 +154,7 @@ def ewd_quiet(lab: Lab) -> Finding:
                               configurations=1, states=seen.states, counterexample=seen.script))  # fmt: skip
     lone = run(algorithm=RING, nodes=5, load="nodes:1", entries=20)
     found.append(Evidence("simulated", "the holder enters twenty times and nobody else wants to", lone.metrics.messages == 0, seeds=1))
-    return judge(found[:-1] and found)
+    return judge(found)
 
 
 def language(largest: int = 5) -> Automaton:

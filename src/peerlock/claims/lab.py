@@ -104,6 +104,7 @@ class Setup(Struct, frozen=True):
     bound: float = 1.0  # what the nodes are told
     crashes: int = 0
     leavers: tuple[Node, ...] = ()
+    at_once: bool = False  # may several come and go at a time?
 
     @property
     def words(self) -> str:
@@ -156,7 +157,8 @@ class Lab:
         shapes = dict(setup.shapes or shapes_of(setup.name, len(setup.entries), setup.home, setup.bound))
         model = Model(
             chosen, shapes, setup.entries, setup.inside, fifo=setup.fifo, crashes=setup.crashes,
-            delay_bound=setup.delay_bound, leavers=setup.leavers, observers=observers,
+            delay_bound=setup.delay_bound, leavers=setup.leavers, at_once=setup.at_once,
+            observers=observers,
         )  # fmt: skip
         properties = standard(model) if watch is None else watch(model)
         checks = Checks(properties)

@@ -1,0 +1,420 @@
+"""What Helary, Plouzeau and Raynal claim for a token on any network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import combinations
+from typing import Any
+
+import networkx as nx
+from msgspec.structs import replace
+from networkx.generators.atlas import graph_atlas_g
+
+from peerlock.check.model import Local, Model
+from peerlock.check.properties import MutualExclusion, Predicate, Property, State
+from peerlock.claims.everybody import REPAIRS, evidence
+from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, command, judge, run
+from peerlock.claims.registry import claim
+from peerlock.contract import Neighbours, Node, look
+from peerlock.sim.delays import Delay
+from peerlock.sim.experiment import Experiment
+from peerlock.sim.topology import of_graph
+from peerlock.trace import Event
+
+PAPER = "helary-plouzeau-raynal-1986"
+HPR = "helary-plouzeau-raynal"
+FORGETS = "a process does not delete a request when the token passes it"
+KEPT_ORDER = "lines keep the order of messages, so that no request is overtaken by the next one of its origin"
+
+
+def graphs(lab: Lab) -> list[dict[Node, tuple[Node, ...]]]:
+    """Every connected graph of 2 to 4 nodes; of 5 as well, if there is time."""
+    sizes = (2, 3, 4, 5) if lab.full else (2, 3, 4)
+    return [
+        {node + 1: tuple(sorted(k + 1 for k in graph[node])) for node in graph}
+        for graph in graph_atlas_g()
+        if graph.number_of_nodes() in sizes and nx.is_connected(graph)
+    ]
+
+
+def on_graphs(lab: Lab, asking: int, *, printed: bool = False, fifo: bool = False) -> Iterable[Setup]:
+    """So many requests, from anywhere, to a token anywhere, on every small graph."""
+    for graph in graphs(lab):
+        if len(graph) < asking or (asking > 1 and len(graph) > 4):
+            continue
+        for home in graph:
+            shapes = {j: Neighbours(names, home) for j, names in graph.items()}
+            for some in combinations(graph, asking):
+                yield Setup(HPR, tuple(int(j in some) for j in graph), printed, fifo, shapes=shapes, home=home)
+
+
+def everywhere(lab: Lab, watch: Callable[[Model], list[Property]], what: str, printed: bool) -> Evidence:
+    """A property of one's own on every small graph with one and two requests, and on three nodes that ask more than once."""
+    states, count, good, script = 0, 0, True, None
+    setups = [*on_graphs(lab, 1, printed=printed), *on_graphs(lab, 2, printed=printed), Setup(HPR, (1, 1, 1), printed), Setup(HPR, (2, 2), printed)]
+    for setup in setups:
+        seen = lab.look(setup, watch=watch)
+        states, count = states + seen.states, count + 1
+        fine = seen.finished and all(verdict == "holds" for verdict in seen.verdicts.values())
+        script = script or (None if fine else seen.script)
+        good &= fine
+    return Evidence("exhaustive", what, good, configurations=count, states=states, counterexample=script)
+
+
+def both(lab: Lab, watch: Callable[[Model], list[Property]], what: str) -> Finding:
+    return judge(
+        [everywhere(lab, watch, what, printed=True)], repaired=[everywhere(lab, watch, what, printed=False)], repair=REPAIRS[HPR]
+    )
+
+
+class Tokens(Property):
+    """ME2 and ME3; with `in_transit` the token under way counts, and each process stores one request of an origin."""
+
+    name = "one token"
+
+    def __init__(self, model: Model, in_transit: bool) -> None:
+        super().__init__(model)
+        self.in_transit = in_transit
+
+    def feature(self, at: int, local: Local, letters: Any) -> int:
+        process = local.algorithm
+        under_way = sum(one.message.kind == "TOKEN" for one in letters) if self.in_transit else 0
+        origins = [origin for origin, _ in process.req_array]
+        wrong = (process.in_cs and not process.token_here) or len(origins) != len(set(origins))
+        return int(process.token_here) + under_way + 100 * wrong
+
+    def bad(self, sums: Any, enabled: Any) -> Any:
+        return sums > 1
+
+
+@claim("HPR-ME3", PAPER, "at most one process has token_here; in_CS implies token_here (Theorem 1)")
+def hpr_me3(lab: Lab) -> Finding:
+    return both(lab, lambda model: [Tokens(model, False), MutualExclusion(model)], "ME2 and ME3 in every state")
+
+
+@claim("HPR-ONE", PAPER, "a process stores at most one request of each origin; the token is one, the one in transit included")
+def hpr_one(lab: Lab) -> Finding:
+    return both(lab, lambda model: [Tokens(model, True)], "one request of an origin, one token, in every state")
+
+
+def requests(events: list[Event]) -> dict[tuple[Node, int], list[Event]]:
+    """The REQ messages of every request."""
+    found: dict[tuple[Node, int], list[Event]] = {}
+    for event in events:
+        if event.kind == "REQ" and event.fields:
+            found.setdefault((event.fields["req_origin"], event.fields["req_time"]), []).append(event)
+    return found
+
+
+def first_receipts(events: list[Event], messages: list[Event]) -> dict[Node, Node]:
+    """Who got a request first from whom."""
+    by_id, first = {event.id: event for event in messages}, dict[Node, Node]()
+    for event in events:
+        if event.event == "received" and event.id in by_id:
+            first.setdefault(event.node, event.source or 0)
+    return first
+
+
+def reaches_everybody(one: Run) -> bool:
+    """Lemma 1: along an elementary path, unless a younger request of the same origin overtook it."""
+    every, nodes = requests(one.events), set(one.prepared.topology.nodes)
+    for (origin, time), messages in every.items():
+        first = first_receipts(one.events, messages)
+        missing = nodes - set(first) - {origin}
+        if missing and not any(other == origin and later > time for other, later in every):
+            return False
+        for node in set(first) - {origin}:
+            path = [node]
+            while path[-1] != origin and len(path) <= len(nodes):
+                path.append(first.get(path[-1], origin))
+            if len(path) != len(set(path)) or path[-1] != origin:
+                return False
+    return True
+
+
+@claim("HPR-L1", PAPER, "a request reaches every process, along an elementary path, unless overtaken by a younger one of its origin (Lemma 1)")
+def hpr_l1(lab: Lab) -> Finding:
+    def simulated(printed: bool) -> list[Evidence]:
+        return [
+            lab.simulate(f"Lemma 1, {topology} of {n}", lab.seeds(15, 150), reaches_everybody, algorithm=HPR, nodes=n,
+                         topology=topology, delay="adversary:3", entries=3, as_printed=printed)
+            for topology, n in (("ring", 7), ("random", 9), ("grid", 9), ("regular:4", 10))
+        ]  # fmt: skip
+
+    return judge(simulated(True), repaired=simulated(False), repair=FORGETS)
+
+
+def retraces(one: Run) -> bool:
+    """Lemma 2: the token goes back to whom the request came from, and never twice through a process on one journey."""
+    first: dict[tuple[Node, int], dict[Node, Node]] = {}
+    by_id = {event.id: event for event in one.events if event.kind == "REQ" and event.event == "sent"}
+    visited: list[Node] = []
+    for event in one.events:
+        if event.event == "received" and event.id in by_id:
+            fields = by_id[event.id].fields or {}
+            first.setdefault((fields["req_origin"], fields["req_time"]), {}).setdefault(event.node, event.source or 0)
+        elif event.event == "sent" and event.kind == "TOKEN":
+            elec = (event.fields or {})["elec"]
+            from_whom = {heard[event.node] for (origin, _), heard in first.items() if origin == elec and event.node in heard}
+            visited = [*visited, event.node]
+            if event.to not in from_whom or len(visited) != len(set(visited)):
+                return False
+        elif event.event == "entered":
+            visited = []
+    return True
+
+
+@claim("HPR-L2", PAPER, "the token retraces the request's path (Lemma 2); its path is acyclic (Corollary)")
+def hpr_l2(lab: Lab) -> Finding:
+    def simulated(printed: bool) -> list[Evidence]:
+        return [
+            lab.simulate(f"Lemma 2, {topology} of {n}", lab.seeds(15, 150), retraces, algorithm=HPR, nodes=n, topology=topology,
+                         delay="adversary:3", entries=3, as_printed=printed)
+            for topology, n in (("ring", 7), ("random", 9), ("grid", 9), ("regular:4", 10))
+        ]  # fmt: skip
+
+    return judge(simulated(True), repaired=simulated(False), repair=FORGETS)
+
+
+def unsatisfied(state: State) -> bool:
+    """Lemma 3: whoever waits with a request of time t has lud[i] < t, wherever the token is."""
+    tokens = [node.lud for node in state.nodes.values() if node.token_here]
+    tokens += [message.lud for _, _, message in state.messages if message.kind == "TOKEN"]
+    # A process asks with its clock and does not move it until it gives the token away or hears of another request; the request
+    # that others have of it says its time.
+    for i in state.waiting:
+        times = [t for node in state.nodes.values() for origin, (t, _) in node.req_array if origin == i]
+        times += [message.req_time for _, _, message in state.messages if message.kind == "REQ" and message.req_origin == i]
+        if times and any(look(lud, i, -1) >= max(times) for lud in tokens):
+            return False
+    return True
+
+
+@claim("HPR-L3", PAPER, "an unsatisfied request (i, t) has lud[i] < t (Lemma 3)")
+def hpr_l3(lab: Lab) -> Finding:
+    return both(lab, lambda model: [Predicate(model, "Lemma 3", unsatisfied)], "Lemma 3 in every state")
+
+
+@claim("HPR-DF", PAPER, "deadlock-free (Theorem 2)")
+def hpr_df(lab: Lab) -> Finding:
+    def explored(printed: bool) -> list[Evidence]:
+        setups = [setup for asking in (1, 2) for setup in on_graphs(lab, asking, printed=printed)]
+        setups += [setup for setup in on_graphs(lab, 3, printed=printed, fifo=True)] if lab.full else []
+        return [*evidence(lab, "ALL-DF", HPR, printed=printed), lab.explore(setups, ["no deadlock"], "every small graph, requests and token anywhere")]
+
+    return judge(explored(True), repaired=explored(False), repair=REPAIRS[HPR])
+
+
+@claim("HPR-SF", PAPER, "starvation-free (Theorem 3)")
+def hpr_sf(lab: Lab) -> Finding:
+    return judge(
+        [*evidence(lab, "ALL-SF", HPR, printed=True), _longest_waits(True)],
+        repaired=[*evidence(lab, "ALL-SF", HPR), _longest_waits(False)],
+        repair="compare times first, as the proof does, not origins",
+    )
+
+
+def _longest_waits(printed: bool) -> Evidence:
+    """The longest wait of the largest name, as everybody does more."""
+    waits, entries = [], (10, 20, 40)
+    for times in entries:
+        one = run(algorithm=HPR, nodes=4, topology="complete", entries=times, delay="constant:1", hold="constant:1.5", as_printed=printed)
+        asked, longest = 0.0, 0.0
+        for event in one.events:
+            if event.node == 4 and event.event == "requested":
+                asked = event.t
+            elif event.node == 4 and event.event == "entered":
+                longest = max(longest, event.t - asked)
+        waits.append(round(longest, 2))
+    return Evidence("simulated", "the longest wait of node 4 of 4 after 10, 20, 40 entries each", waits[-1] <= 1.2 * waits[0], seeds=3,
+                    figures={"longest wait": waits})  # fmt: skip
+
+
+@claim("HPR-ZERO", PAPER, "none when the owner enters")
+def hpr_zero(lab: Lab) -> Finding:
+    found = []
+    for printed in (True, False):
+        for n in (2, 3, 4):
+            found.append(lab.count(Setup(HPR, (3,) + (0,) * (n - 1), printed), lambda cost: cost == 0))
+    return judge(found)
+
+
+def request_counts(one: Run) -> list[int]:
+    return [len(messages) for messages in requests(one.events).values()]
+
+
+def broadcast(lab: Lab, topology: str, sizes: Iterable[int], good: Callable[[Run, int], bool], what: str, **settings: Any) -> list[Evidence]:
+    found = []
+    for n in sizes:
+        words = f"{what}: {topology} of {n}{', lines keep the order' if settings.get('fifo') else ''}{', as printed' if settings.get('as_printed') else ''}"
+        found.append(
+            lab.simulate(words, lab.seeds(15, 150), lambda one, n=n: good(one, n), algorithm=HPR, nodes=n, topology=topology,
+                         **{"delay": "adversary:3", "entries": 4, **settings})
+        )  # fmt: skip
+    return found
+
+
+def _tree(one: Run, n: int) -> bool:
+    most = 2 * (n - 1) if one.prepared.topology.kind == "line" else n - 1 + one.prepared.topology.diameter
+    return set(request_counts(one)) <= {n - 1} and all(n <= cost <= most for cost in one.costs if cost)
+
+
+@claim("HPR-TREE", PAPER, "tree: broadcast exactly n-1; total n to n-1+d. Line: n to 2(n-1)")
+def hpr_tree(lab: Lab) -> Finding:
+    def trees(**settings: Any) -> list[Evidence]:
+        return [one for topology in ("line", "star", "tree") for one in broadcast(lab, topology, (4, 7), _tree, "n-1 and n to n-1+d", **settings)]
+
+    return judge(trees(as_printed=True), given=trees(fifo=True), condition=KEPT_ORDER)
+
+
+def _ring(one: Run, n: int) -> bool:
+    return all(n - 1 <= count <= n + 1 for count in request_counts(one)) and all(n <= cost <= 2 * n for cost in one.costs if cost)
+
+
+@claim("HPR-RING", PAPER, "ring: broadcast n-1 to n+1; total n to 2n")
+def hpr_ring(lab: Lab) -> Finding:
+    sizes = (3, 4, 5, 8)
+    printed = [*broadcast(lab, "ring", sizes, _ring, "n-1 to n+1, n to 2n", as_printed=True)]
+    in_order = broadcast(lab, "ring", sizes, _ring, "n-1 to n+1, n to 2n", as_printed=True, fifo=True)
+    repaired = broadcast(lab, "ring", sizes, _ring, "n-1 to n+1, n to 2n", fifo=True)
+    return judge(printed, given=in_order, condition=KEPT_ORDER, repaired=repaired, repair=f"{FORGETS}; and {KEPT_ORDER}")
+
+
+@claim("HPR-COMPLETE", PAPER, "complete network: exactly n")
+def hpr_complete(lab: Lab) -> Finding:
+    found = []
+    for printed in (True, False):
+        found += [lab.count(Setup(HPR, entries, printed), lambda cost, n=len(entries): cost in (0, n)) for entries in ((2, 2), (1, 1, 1))]
+        found += broadcast(lab, "complete", (3, 6), lambda one, n: set(one.costs) <= {0, n}, "exactly n", as_printed=printed)
+    return judge(found)
+
+
+def crossings(one: Run) -> int:
+    """How often a request crosses a line, at the most."""
+    most = 0
+    for messages in requests(one.events).values():
+        lines: dict[frozenset[Any], int] = {}
+        for event in messages:
+            line = frozenset((event.node, event.to))
+            lines[line] = lines.get(line, 0) + 1
+        most = max(most, *lines.values())
+    return most
+
+
+def _general(one: Run, n: int) -> bool:
+    e = sum(len(one.prepared.topology.around(node)) for node in one.prepared.topology.nodes) // 2
+    counts = request_counts(one)
+    return crossings(one) <= 2 and all(n - 1 <= count <= 2 * e for count in counts) and all(n <= cost <= 2 * e + n - 1 for cost in one.costs if cost)
+
+
+@claim("HPR-GENERAL", PAPER, "any network: a request crosses a line at most twice, so n-1 to 2e request messages; total n to 2e+n-1")
+def hpr_general(lab: Lab) -> Finding:
+    def networks(**settings: Any) -> list[Evidence]:
+        shapes = (("regular:4", (8, 12)), ("random", (8, 14)), ("grid", (9, 12)))
+        return [one for topology, sizes in shapes for one in broadcast(lab, topology, sizes, _general, "twice a line, n-1 to 2e, n to 2e+n-1", **settings)]
+
+    return judge(
+        networks(as_printed=True), given=networks(as_printed=True, fifo=True), condition=KEPT_ORDER,
+        repaired=networks(fifo=True), repair=f"{FORGETS}; and {KEPT_ORDER}",
+    )  # fmt: skip
+
+
+@claim("HPR-TIME", PAPER, "a whole request takes at most 2d one-hop delays")
+def hpr_time(lab: Lab) -> Finding:
+    shapes = (("ring", 7), ("grid", 9), ("random", 9), ("tree", 7), ("complete", 5))
+
+    def lone(delay: str) -> list[Evidence]:
+        found = []
+        for topology, n in shapes:
+            worst, d, against = 0.0, 0, None
+            for home in range(1, n + 1):
+                for seed in (1, 2, 3):
+                    experiment = Experiment(algorithm=HPR, nodes=n, topology=topology, delay=delay, home=home, entries=1, load=f"nodes:{home % n + n // 2 - n * (home % n + n // 2 > n)}")
+                    one = Run(experiment.prepare(), seed)
+                    d = one.prepared.topology.diameter
+                    if max(one.metrics.waits, default=0.0) > worst:
+                        worst = max(one.metrics.waits)
+                        against = command(experiment, seed)
+            good = worst <= 2 * d + 1e-9
+            found.append(Evidence("simulated", f"a lone request, {delay}, {topology} of {n}, d = {d}", good, seeds=3 * n,
+                                  figures={"longest": round(worst, 3), "2d": 2 * d}, counterexample=None if good else against))  # fmt: skip
+        return found
+
+    contended = lab.simulate(
+        "everybody asks, unit delays, ring of 7", [1], lambda one: max(one.metrics.waits) <= 2 * one.prepared.topology.diameter,
+        algorithm=HPR, nodes=7, topology="ring", delay="constant:1", entries=3,
+    )  # fmt: skip
+    return judge(
+        [contended, *(_fast_one_way(rim) for rim in (8, 12))], given=lone("constant:1"),
+        condition="nobody else wants to enter and every hop takes the same time; with hops of up to 1 a request may run ahead on a "
+        "long fast way, and the token has to come back on it",
+    )  # fmt: skip
+
+
+def _fast_one_way(rim: int) -> Evidence:
+    """A wheel: a rim whose hops take nearly nothing in one direction and 1 in the other, and a hub, all of whose hops take 1.
+
+    The request runs round the rim before the hub has it, and the token must come back the long way.
+    """
+    wheel = nx.wheel_graph(rim + 1)  # 0 is the hub
+    hub = rim + 1
+    network = of_graph(nx.relabel_nodes(wheel, {0: hub}))
+    home = 4  # the request leaves 1 by way of the last node of the rim
+    prepared = Experiment(algorithm=HPR, nodes=rim + 1, topology="complete", home=home, load="nodes:1", entries=1, delay="constant:1").prepare()
+
+    def draw(source: Node, to: Node) -> float:
+        fast = hub not in (source, to) and (to == source - 1 or (source, to) == (1, rim))
+        return 0.001 if fast else 1.0
+
+    prepared.topology, prepared.shapes = network, network.shapes(prepared.chosen.needs, home)
+    prepared.network = replace(prepared.network, delay=Delay("one way fast", 1.0, lambda _: draw))
+    one = Run(prepared, 1)
+    d = network.diameter
+    return Evidence("constructed", f"a lone request on a wheel of {rim + 1}, hops of at most 1, the rim fast in one direction",
+                    one.metrics.waits[0] <= 2 * d, seeds=1, figures={"took": round(one.metrics.waits[0], 3), "2d": 2 * d})  # fmt: skip
+
+
+@claim("HPR-LOCAL", PAPER, "no process uses anything but its neighbours' names")
+def hpr_local(lab: Lab) -> Finding:
+    def to_neighbours(one: Run) -> bool:
+        around = {node: set(one.prepared.topology.around(node)) for node in one.prepared.topology.nodes}
+        return all(event.to in around[event.node] for event in one.events if event.event == "sent")
+
+    found = [
+        lab.simulate(f"every message goes to a neighbour, {topology} of {n}", lab.seeds(5, 50), to_neighbours, algorithm=HPR, nodes=n, topology=topology)
+        for topology, n in (("ring", 6), ("random", 12), ("grid", 9))
+    ]
+    # Names that are far apart and of which nobody can guess another: the same states and steps.
+    names = {1: 17, 2: 40, 3: 1003}
+    plain = lab.look(Setup(HPR, (1, 1, 1), shapes={j: Neighbours(tuple(k for k in names if k != j), 1) for j in names}))
+    odd = lab.look(Setup(HPR, (1, 1, 1), shapes={names[j]: Neighbours(tuple(names[k] for k in names if k != j), 17) for j in names}))
+    found.append(Evidence("exhaustive", "with the names 17, 40, 1003 as with 1, 2, 3", plain.verdicts == odd.verdicts and plain.states == odd.states,
+                          configurations=2, states=plain.states + odd.states))  # fmt: skip
+    return judge(found)
+
+
+@claim("HPR-RECONF", PAPER, "the network may be reconfigured: only neighbour sets have to be updated")
+def hpr_reconf(lab: Lab) -> Finding:
+    quiet = Experiment(algorithm=HPR, nodes=4, topology="line", load="burst:50", entries=2).prepare()
+    world = quiet.world()
+    world.at(40, lambda: (world.rewire(1, (2, 4)), world.rewire(4, (1, 3))))  # type: ignore[func-returns-value]
+    world.at(45, lambda: (world.rewire(2, (1,)), world.rewire(3, (4,))))  # type: ignore[func-returns-value]
+    world.run()
+    good = Evidence("constructed", "a line of 4 becomes another line while nothing is under way; everybody still gets in", not world.stuck(), seeds=1)
+
+    moving = Experiment(algorithm=HPR, nodes=4, topology="ring", load="nodes:3", entries=1, delay="constant:1").prepare()
+    lost = moving.world()
+    # The request has come to 1 by way of 2, and the token is on its way to 2.
+    lost.at(2.5, lambda: (lost.rewire(2, (1,)), lost.rewire(3, (4,))))  # type: ignore[func-returns-value]
+    lost.run()
+    token = Evidence("constructed", "a ring of 4 loses a line that the token has still to cross", not lost.stuck(), seeds=1,
+                     figures={"waits for ever": lost.stuck()})  # fmt: skip
+
+    asking = Experiment(algorithm=HPR, nodes=4, topology="ring", load="nodes:3", entries=1, delay="constant:1").prepare()
+    gone = asking.world()
+    # The request is on its way to 2 and 4 when 3 gets other neighbours: the way back that 2 and 4 remember is gone.
+    gone.at(0.5, lambda: (gone.rewire(3, (1,)), gone.rewire(1, (2, 3, 4)), gone.rewire(2, (1,)), gone.rewire(4, (1,))))  # type: ignore[func-returns-value]
+    gone.run()
+    request = Evidence("constructed", "a ring of 4 becomes a star while a request is under way", not gone.stuck(), seeds=1,
+                       figures={"waits for ever": gone.stuck()})  # fmt: skip
+    return judge([good, token, request], given=[good], condition="no request and no token is under way while the neighbour sets change, and none is waiting to be served")

@@ -1,0 +1,174 @@
+"""Table I of the authors' response, as a machine computes it.
+
+Fifteen figures: for three algorithms the messages an entry, and four delays in round trips (one way is 0.5). Every message takes
+one *hop*, and N = 2 to 7. How each column is read:
+
+- *messages*: of every entry, over all interleavings of small groups and over seeds.
+- *Note 1*: "average ... after previous node releases ..., assuming full overlap of initial REQUEST messages with previous node's
+  acquisition and critical section time": everybody always waits and stays for long; the mean time from an exit to the next entry.
+- *Note 2*, "minimum ... from network quiescent state (after initialization)", and *Note 3*, "typical": after each node has entered once
+  in turn and all is quiet, one node asks, alone. The least over all nodes and all orders of entering is the minimum. The most frequent
+  figure, over all nodes that did not enter last, is the typical one: the node that entered last is what Note 2 is about.
+- *Note 4*, "maximum number of roundtrip message times to grant ANY critical section from network quiescent state": several ask, at
+  times that are chosen to do harm; the longest time from the first request until somebody, anybody, is inside. What matters of a time
+  is its hop and whether it is a moment before or after others in that hop, so a time is a hop and a *moment*, of which there are a
+  few, and the figure is the limit for moments that are infinitely close. For small N all such times are looked at, from every order
+  of having entered before; for larger N what a search from many starting points finds: there the figure is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import permutations, product
+from random import Random
+from statistics import fmean
+
+from peerlock.algorithms import choose
+from peerlock.claims.lab import run
+from peerlock.contract import Effects, Members, Node
+
+NEVER = -1
+ALGORITHMS = ("ricart-agrawala", "carvalho-roucairol", "ricart-agrawala-token")
+SIZES = range(2, 8)
+
+
+class Hops:
+    """A complete network in which every message takes one hop, and somebody chooses when nodes ask."""
+
+    def __init__(self, name: str, n: int, history: Sequence[Node] = ()) -> None:
+        chosen, nodes = choose(name), tuple(range(1, n + 1))
+        self.nodes = {j: chosen.start(j, Members(nodes, 1)) for j in nodes}
+        self.flight: list[tuple[int, Node, Node, object]] = []  # when it was sent
+        self.now, self.moments = 0, 1  # a message takes so many moments
+        self.entered: list[Node] = []
+        for j in history:
+            self.alone(j)
+
+    def alone(self, j: Node) -> int:
+        """One node asks, enters and leaves, and all comes to rest; how many hops it waited."""
+        self.entered = []
+        self.step(j, "request")
+        hops = 0
+        while not self.entered:
+            self.hop()
+            hops += 1
+        self.step(j, "release")
+        while self.flight:
+            self.hop()
+        return hops
+
+    def step(self, j: Node, what: str, *words: object) -> None:
+        out = Effects()
+        node = self.nodes[j]
+        if what == "request":
+            node.request("write", out)
+        elif what == "release":
+            node.release(out)
+        else:
+            node.receive(*words, out)
+        self.flight += [(self.now, j, to, message) for to, message in out.sent]
+        if out.entered:
+            self.entered.append(j)
+
+    def hop(self) -> None:
+        """The next moment: what was sent a hop ago arrives."""
+        self.now += 1
+        due = [sent for sent in self.flight if sent[0] == self.now - self.moments]
+        self.flight = [sent for sent in self.flight if sent[0] != self.now - self.moments]
+        for _, source, to, message in due:
+            self.step(to, "receive", source, message)
+
+    def first_grant(self, times: Sequence[int], moments: int) -> float:
+        """Round trips from the first request to the first entry, if node j asks at `times[j - 1]` = hop * moments + moment."""
+        self.entered, self.moments, self.now = [], moments, -1
+        asking = {j: time for j, time in enumerate(times, 1) if time != NEVER}
+        first = min(asking.values())
+        for time in range(first + 100 * moments):
+            self.hop()
+            for j, when in asking.items():
+                if when == time:
+                    self.step(j, "request")
+            if self.entered:
+                return (time // moments - first // moments) / 2
+        raise AssertionError("nobody ever enters")
+
+
+def messages(name: str, n: int) -> list[int]:
+    """The costs of entries that occur, over seeds."""
+    found: set[int] = set()
+    for seed in range(1, 21):
+        found |= set(run(seed, algorithm=name, nodes=n, entries=6, delay="adversary:3", load="closed:1").costs)
+    return sorted(found)
+
+
+def note_1(name: str, n: int) -> float:
+    busy = run(algorithm=name, nodes=n, entries=20, delay="constant:1", hold=f"constant:{3 * n}")
+    return round(fmean(busy.metrics.sync_delays) / 2, 6)
+
+
+def alone_after(name: str, n: int) -> tuple[list[float], list[float]]:
+    """Round trips of a lone request: of whoever entered last, and of the others, over the orders of having entered."""
+    last, others = [], []
+    for history in list(permutations(range(1, n + 1)))[:: max(1, n**4 // 120)]:
+        for j in range(1, n + 1):
+            waited = Hops(name, n, history).alone(j) / 2
+            (last if j == history[-1] else others).append(waited)
+    return last, others
+
+
+def note_2(name: str, n: int) -> float:
+    last, others = alone_after(name, n)
+    return min([*last, *others])
+
+
+def note_3(name: str, n: int) -> float:
+    return Counter(alone_after(name, n)[1]).most_common(1)[0][0]
+
+
+def note_4(name: str, n: int, *, full: bool) -> tuple[float, bool]:
+    """(the longest time to any grant that was found, were all times looked at?)"""
+    if n <= 3:
+        times = [NEVER, *range(n * (n + 1))]
+        return max(_grants(name, n, product(times, repeat=n), n)), True
+    return max(_climb(name, n, full), *_grants(name, n, _staircases(n), n)), False
+
+
+def _climb(name: str, n: int, full: bool) -> float:
+    """Change the time of one node, keep what is no better for whoever waits; from several starting points."""
+    random, best = Random(f"{name} {n}"), 0.0
+    for _ in range(12 if full else 3):
+        history = tuple(random.sample(range(1, n + 1), n))
+        here = [random.randrange(n * 3) for _ in range(n)]
+        found = Hops(name, n, history).first_grant(here, n)
+        for _ in range(60 * n if full else 15 * n):
+            there = list(here)
+            there[random.randrange(n)] = random.choice([NEVER, *range(n * n)])
+            if any(time != NEVER for time in there):
+                new = Hops(name, n, history).first_grant(there, n)
+                if new >= found:
+                    here, found = there, new
+        best = max(best, found)
+    return best
+
+
+def _staircases(n: int) -> list[tuple[int, ...]]:
+    """Each asks a moment before it would hear of the one before.
+
+    The second is what hurts Carvalho and Roucairol most. After 1, 2, ..., N have entered in turn, j has the permissions of all
+    below it. N-1 asks first; a moment before its answer comes, the request of N-2 takes one of its permissions away, which it
+    asks for again, and so on down to 1.
+    """
+    at_once = tuple(n - 1 if j == n else n + j - 1 for j in range(1, n + 1))
+    down = (*((n - 1 - j) * n + j for j in range(1, n)), NEVER)
+    return [at_once, down]
+
+
+def _grants(name: str, n: int, schedules: Iterable[tuple[int, ...]], moments: int) -> list[float]:
+    histories = [(), *permutations(range(1, n + 1))] if n <= 4 else [(), tuple(range(1, n + 1)), tuple(range(n, 0, -1))]
+    return [
+        Hops(name, n, history).first_grant(times, moments)
+        for times in schedules
+        if any(time != NEVER for time in times) and min(time for time in times if time != NEVER) < moments
+        for history in histories
+    ]
