@@ -7,6 +7,7 @@ here works on languages of a few dozen states, so clarity wins over speed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -44,7 +45,12 @@ class Automaton(Struct, frozen=True):
         """All accepted words of that length."""
         found = {("", 0)}
         for _ in range(length):
-            found = {(word + letter, target) for word, at in found for (state, letter), target in self.edges.items() if state == at}
+            found = {
+                (word + letter, target)
+                for word, at in found
+                for (state, letter), target in self.edges.items()
+                if state == at
+            }
         return {word for word, state in found if state in self.accepting}
 
     def following(self, state: State) -> list[tuple[str, State]]:
@@ -97,7 +103,10 @@ def smallest(automaton: Automaton) -> Automaton:
     block = {state: int(state in automaton.accepting) for state in useful | {0}}
     while True:
         look = {
-            state: (block[state], tuple((letter, block.get(edges.get((state, letter), -1), -1)) for letter in automaton.letters))
+            state: (
+                block[state],
+                tuple((letter, block.get(edges.get((state, letter), -1), -1)) for letter in automaton.letters),
+            )
             for state in block
         }
         numbers = {key: number for number, key in enumerate(dict.fromkeys(look.values()))}
@@ -143,58 +152,66 @@ class Rule(Struct, frozen=True):
                 yield b + middle[:at] + d + middle[at + len(c) :] + f
 
 
+class Put(NamedTuple):
+    """A state of an image: 0 at the beginning, 1 before the inside, 2 in it, 3 after it, 4 at the end."""
+
+    phase: int
+    at: State  # in the source automaton
+    left: str  # letters still to be put out
+
+
 class Image:
     """What a rule makes of a language, as a nondeterministic automaton: states are read off lazily."""
 
     def __init__(self, automaton: Automaton, rule: Rule) -> None:
         self.automaton, self.rule = automaton, rule
 
-    def words_like(self) -> tuple[set[object], Callable[[object, str], set[object]], Callable[[object], bool]]:
+    def words_like(self) -> tuple[set[Put], Callable[[Put, str], set[Put]], Callable[[Put], bool]]:
         """(start states, step, accepts). A state is (phase, where in the source automaton, letters still to be put out)."""
         (a, b), (c, d), (e, f) = self.rule.first, self.rule.inside, self.rule.last
         source = self.automaton
 
-        def settle(states: set[object]) -> set[object]:
+        def settle(states: set[Put]) -> set[Put]:
             """All states that can be reached without putting out a letter."""
             work, seen = list(states), set(states)
             while work:
-                phase, at, left = work.pop()  # type: ignore[misc]
-                more: list[object] = []
+                phase, at, left = work.pop()
+                more: list[Put] = []
                 if not left:
                     if phase == 0:
-                        more.append((1, at, ""))
+                        more.append(Put(1, at, ""))
                     elif phase == 1:
                         if not c:
-                            more.append((3, at, ""))
+                            more.append(Put(3, at, ""))
                         else:
                             target = source.run(c, at)
                             if target is not None:
-                                more.append((2, target, d))
+                                more.append(Put(2, target, d))
                     elif phase == 2:
-                        more.append((3, at, ""))
+                        more.append(Put(3, at, ""))
                     elif phase == 3:
                         target = source.run(e, at)
-                        if target in source.accepting:
-                            more.append((4, target, f))
+                        if target is not None and target in source.accepting:
+                            more.append(Put(4, target, f))
                 for state in more:
                     if state not in seen:
                         seen.add(state)
                         work.append(state)
             return seen
 
-        def step(state: object, letter: str) -> set[object]:
-            phase, at, left = state  # type: ignore[misc]
+        def step(state: Put, letter: str) -> set[Put]:
+            phase, at, left = state
             if left:
-                return settle({(phase, at, left[1:])}) if left[0] == letter else set()
+                return settle({Put(phase, at, left[1:])}) if left[0] == letter else set()
             if phase in (1, 3):
                 target = source.edges.get((at, letter))
                 if target is not None:
-                    return settle({(phase, target, "")})
+                    return settle({Put(phase, target, "")})
             return set()
 
         first = source.run(a)
-        start: set[object] = settle({(0, first, b)}) if first is not None else set()
-        return start, step, lambda state: state[0] == 4 and not state[2]  # type: ignore[index]
+        start: set[Put] = settle({Put(0, first, b)}) if first is not None else set()
+        return start, step, lambda state: state[0] == 4 and not state[2]
 
 
 def escapes(automaton: Automaton, rule: Rule, target: Automaton) -> str | None:
@@ -208,8 +225,8 @@ def uncovered(target: Automaton, images: Iterable[tuple[Automaton, Rule]], also:
     parts = [Image(automaton, rule).words_like() for automaton, rule in images]
     letters = target.letters
     first = (0, tuple(frozenset(start) for start, _, _ in parts), 0)
-    came: dict[object, str] = {first: ""}
-    queue: list[tuple[State, tuple[frozenset[object], ...], State | None]] = [first]
+    came: dict[Any, str] = {first: ""}
+    queue: list[tuple[State, tuple[frozenset[Put], ...], State | None]] = [first]
     for state, sets, other in queue:
         word = came[state, sets, other]
         made = any(done(one) for (_, _, done), some in zip(parts, sets, strict=True) for one in some)
@@ -232,15 +249,15 @@ def uncovered(target: Automaton, images: Iterable[tuple[Automaton, Rule]], also:
 
 
 def _first_difference(
-    parts: list[tuple[set[object], Callable[[object, str], set[object]], Callable[[object], bool]]],
+    parts: list[tuple[set[Put], Callable[[Put, str], set[Put]], Callable[[Put], bool]]],
     target: Automaton,
     letters: Iterable[str],
 ) -> str | None:
     """A shortest word that one of the nondeterministic automata accepts and `target` does not."""
     alphabet = sorted(set(letters) | set(target.letters))
     first = [(at, state, 0) for at, (start, _, _) in enumerate(parts) for state in sorted(start, key=repr)]
-    came: dict[object, str] = dict.fromkeys(first, "")
-    queue: list[tuple[int, object, State | None]] = list(first)
+    came: dict[Any, str] = dict.fromkeys(first, "")
+    queue: list[tuple[int, Put, State | None]] = list(first)
     for at, state, other in queue:
         _, step, done = parts[at]
         word = came[at, state, other]
@@ -304,7 +321,11 @@ def expression(automaton: Automaton) -> str:
 def _price(arcs: dict[tuple[State, State], str], state: State) -> int:
     into = [text for (source, target), text in arcs.items() if target == state and source != state]
     out = [text for (source, target), text in arcs.items() if source == state and target != state]
-    return sum(map(len, into)) * len(out) + sum(map(len, out)) * len(into) + len(arcs.get((state, state), "")) * len(into) * len(out)
+    return (
+        sum(map(len, into)) * len(out)
+        + sum(map(len, out)) * len(into)
+        + len(arcs.get((state, state), "")) * len(into) * len(out)
+    )
 
 
 def _either(one: str | None, other: str) -> str:
@@ -348,7 +369,7 @@ def compiled(text: str) -> Automaton:
     return smallest(Automaton(edges, frozenset(at for at, state in enumerate(found) if _empty(state))))
 
 
-Tree = tuple[object, ...]
+Tree: TypeAlias = tuple[Any, ...]
 NOTHING: Tree = ("nothing",)
 EMPTY: Tree = ("empty",)
 
@@ -386,7 +407,7 @@ def _parse_row(text: str) -> tuple[Tree, str]:
 def _or(options: list[Tree]) -> Tree:
     flat: set[Tree] = set()
     for tree in options:
-        flat |= set(tree[1]) if tree[0] == "or" else {tree}  # type: ignore[call-overload]
+        flat |= set(tree[1]) if tree[0] == "or" else {tree}
     flat.discard(NOTHING)
     if not flat:
         return NOTHING
@@ -401,7 +422,7 @@ def _then(one: Tree, other: Tree) -> Tree:
     if other == EMPTY:
         return one
     if one[0] == "then":
-        return ("then", one[1], _then(one[2], other))  # type: ignore[arg-type]
+        return ("then", one[1], _then(one[2], other))
     return ("then", one, other)
 
 
@@ -410,9 +431,9 @@ def _empty(tree: Tree) -> bool:
         case "empty" | "star":
             return True
         case "or":
-            return any(_empty(part) for part in tree[1])  # type: ignore[attr-defined]
+            return any(_empty(part) for part in tree[1])
         case "then":
-            return _empty(tree[1]) and _empty(tree[2])  # type: ignore[arg-type]
+            return _empty(tree[1]) and _empty(tree[2])
     return False
 
 
@@ -421,12 +442,12 @@ def _derived(tree: Tree, letter: str) -> Tree:
         case "letter":
             return EMPTY if tree[1] == letter else NOTHING
         case "or":
-            return _or([_derived(part, letter) for part in tree[1]])  # type: ignore[attr-defined]
+            return _or([_derived(part, letter) for part in tree[1]])
         case "star":
-            return _then(_derived(tree[1], letter), tree)  # type: ignore[arg-type]
+            return _then(_derived(tree[1], letter), tree)
         case "then":
-            one: Tree = tree[1]  # type: ignore[assignment]
-            other: Tree = tree[2]  # type: ignore[assignment]
+            one: Tree = tree[1]
+            other: Tree = tree[2]
             first = _then(_derived(one, letter), other)
             return _or([first, _derived(other, letter)]) if _empty(one) else first
     return NOTHING
@@ -442,6 +463,3 @@ def drawn(automaton: Automaton) -> str:
         arrows = ", ".join(f"{letters} -> {target}" for target, letters in by_target.items())
         lines.append(f"{'>' if state == 0 else ' '}{state:2}{'*' if state in automaton.accepting else ' '} {arrows}")
     return "\n".join(lines)
-
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Any
 
 from peerlock.check.model import Local, Model
@@ -13,27 +12,36 @@ from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, judge
 from peerlock.claims.orders import kept, strongest
 from peerlock.claims.registry import claim
 from peerlock.claims.suzuki_kasami import _statements, indivisible
+from peerlock.contract import Mode, Node
 
 PAPER = "carvalho-roucairol-1983"
+STARTS: tuple[dict[Node, Mode], ...] = ({}, {2: "write"})
 CR, RT, RA = "carvalho-roucairol", "ricart-agrawala-token", "ricart-agrawala"
 
 
 @claim("CR-MSG", PAPER, "0 to 2(N-1) messages an entry")
 def cr_msg(lab: Lab) -> Finding:
     found = [
-        lab.count(Setup(CR, entries), lambda cost, n=len(entries): 0 <= cost <= 2 * (n - 1) and cost % 2 == 0)
+        lab.count(Setup(CR, entries), lambda cost, n: 0 <= cost <= 2 * (n - 1) and cost % 2 == 0)
         for entries in ((3, 3), (2, 2, 2), (1, 1, 1))
     ]
     for n in (2, 4, 8):
         found.append(
-            lab.simulate(f"0 to 2(N-1), N = {n}", lab.seeds(20, 200), lambda one, n=n: all(0 <= cost <= 2 * (n - 1) for cost in one.costs),
-                         algorithm=CR, nodes=n, delay="adversary:3", load="closed:2")
-        )  # fmt: skip
+            lab.simulate(
+                f"0 to 2(N-1), N = {n}",
+                lab.seeds(20, 200),
+                lambda one: all(0 <= cost <= 2 * (one.n - 1) for cost in one.costs),
+                algorithm=CR,
+                nodes=n,
+                delay="adversary:3",
+                load="closed:2",
+            )
+        )
     return judge(found)
 
 
 def everything(lab: Lab, name: str) -> Finding:
-    return judge([one for id in ("ALL-ME", "ALL-DF", "ALL-SF") for one in evidence(lab, id, name)])
+    return judge([one for what in ("ALL-ME", "ALL-DF", "ALL-SF") for one in evidence(lab, what, name)])
 
 
 @claim("CR-SAFE", PAPER, "ALL-ME, ALL-DF, ALL-SF hold")
@@ -43,14 +51,23 @@ def cr_safe(lab: Lab) -> Finding:
 
 @claim("CR-AUTH", PAPER, "never both A_i[j] and A_j[i]")
 def cr_auth(lab: Lab) -> Finding:
-    setups = [Setup(CR, entries, fifo=fifo, inside=inside) for entries in ((3, 3), (2, 2, 2)) for fifo in (False, True) for inside in ({}, {2: "write"})]
+    setups = [
+        Setup(CR, entries, fifo=fifo, inside=inside)
+        for entries in ((3, 3), (2, 2, 2))
+        for fifo in (False, True)
+        for inside in STARTS
+    ]
     return judge([lab.explore(setups, ["CR-AUTH"], "every state, from nobody inside and from somebody inside")])
 
 
 @claim("CR-ORDER", PAPER, 'not first come first served, yet "nearly FCFS"')
 def cr_order(lab: Lab) -> Finding:
     order, found = strongest(lab, CR)
-    return judge(found[:-1] or found, given=found[-1:] if order else [], condition=f"first come is meant as: {order} (see claims/orders.py)")
+    return judge(
+        found[:-1] or found,
+        given=found[-1:] if order else [],
+        condition=f"first come is meant as: {order} (see claims/orders.py)",
+    )
 
 
 @claim("CR-INDIV", PAPER, "the procedures must be indivisible")
@@ -64,31 +81,60 @@ def rt_indiv(lab: Lab) -> Finding:
 
 
 def needed(lab: Lab, name: str) -> Finding:
-    """The claim is that interruptions do harm: each procedure must have a place where one does; and where none does is said too."""
+    """The claim is that interruptions do harm: there must be places where one does; where none does is said too."""
     found = indivisible(lab, name, list(_statements(name)), "")
-    harmful = [one.what.removeprefix("interrupted before ") for one in found.evidence if one.role == "as claimed" and not one.speaks_for]
-    harmless = [one.what.removeprefix("interrupted before ") for one in found.evidence if one.role == "as claimed" and one.speaks_for]
+    harmful = [
+        one.what.removeprefix("interrupted before ")
+        for one in found.evidence
+        if one.role == "as claimed" and not one.speaks_for
+    ]
+    harmless = [
+        one.what.removeprefix("interrupted before ")
+        for one in found.evidence
+        if one.role == "as claimed" and one.speaks_for
+    ]
     states = sum(one.states for one in found.evidence)
     together = all(one.speaks_for for one in found.evidence if one.role == "under the condition")
     every = [
-        Evidence("exhaustive", "an interruption before these statements breaks mutual exclusion or deadlocks", bool(harmful),
-                 configurations=len(found.evidence), states=states, figures={"statements": harmful}, counterexample=found.counterexample),
-        Evidence("exhaustive", "an interruption before these does not, nor do all of them together", together, figures={"statements": harmless}),
-    ]  # fmt: skip
+        Evidence(
+            "exhaustive",
+            "an interruption before these statements breaks mutual exclusion or deadlocks",
+            bool(harmful),
+            configurations=len(found.evidence),
+            states=states,
+            figures={"statements": harmful},
+            counterexample=found.counterexample,
+        ),
+        Evidence(
+            "exhaustive",
+            "an interruption before these does not, nor do all of them together",
+            together,
+            figures={"statements": harmless},
+        ),
+    ]
     finding = judge(every)
     finding.counterexample = found.counterexample
     return finding
 
 
-@claim("RESP-HB", PAPER, 'a node whose REQUEST messages "happened before" another node\'s REQUEST enters first, in both algorithms')
+@claim(
+    "RESP-HB",
+    PAPER,
+    'a node whose REQUEST messages "happened before" another node\'s REQUEST enters first, in both algorithms',
+)
 def resp_hb(lab: Lab) -> Finding:
-    claimed, given = [], []
+    claimed: list[Evidence] = []
+    given: list[Evidence] = []
     for name, words in ((RA, "the original"), (CR, "the modified")):
         for order, into in (("happened before", claimed), ("request chain", given)):
             one = kept(lab, name, order)
             one.what = f"{words} algorithm: {one.what}"
             into.append(one)
-    return judge(claimed, given=given, condition="the chain of messages from one REQUEST to the other consists of REQUESTs: a REPLY carries no number")
+    return judge(
+        claimed,
+        given=given,
+        condition="the chain of messages from one REQUEST to the other consists of REQUESTs: a REPLY carries no number",
+    )
 
 
 class Master(Property):
@@ -112,14 +158,34 @@ def resp_master(lab: Lab) -> Finding:
     for entries in ((3, 3), (2, 2, 2)):
         for fifo in (False, True):
             seen = lab.look(Setup(CR, entries, fifo=fifo), watch=_master)
-            states, good, count = states + seen.states, good and seen.finished and seen.verdicts["master"] == "holds", count + 1
-    some = Evidence("exhaustive", "in every quiet state after an entry some node holds every permission", good, configurations=count, states=states)
+            states, good, count = (
+                states + seen.states,
+                good and seen.finished and seen.verdicts["master"] == "holds",
+                count + 1,
+            )
+    some = Evidence(
+        "exhaustive",
+        "in every quiet state after an entry some node holds every permission",
+        good,
+        configurations=count,
+        states=states,
+    )
 
     def last(one: Run) -> bool:
         entered = [event.node for event in one.events if event.event == "entered"]
         return len(one.world.places[entered[-1]].algorithm.a) == one.prepared.topology.n - 1
 
-    found = [lab.simulate(f"and it is the last one that entered, N = {n}", lab.seeds(30, 300), last, algorithm=CR, nodes=n, delay="adversary:3") for n in (2, 5, 8)]
+    found = [
+        lab.simulate(
+            f"and it is the last one that entered, N = {n}",
+            lab.seeds(30, 300),
+            last,
+            algorithm=CR,
+            nodes=n,
+            delay="adversary:3",
+        )
+        for n in (2, 5, 8)
+    ]
     return judge([some, *found])
 
 
@@ -139,17 +205,39 @@ def resp_round1(lab: Lab) -> Finding:
                 one = run(seed, algorithm=name, nodes=n, entries=1, delay="adversary:3")
                 told.append([(e.event, e.t, e.node, e.to, e.kind, e.fields) for e in one.events[1:]])
             differs = differs or (seed if told[0] != told[1] else None)
-    found = Evidence("simulated", "one entry each: the same events at the same times, N = 2, 4, 6", differs is None, seeds=3 * len(seeds))
+    found = Evidence(
+        "simulated",
+        "one entry each: the same events at the same times, N = 2, 4, 6",
+        differs is None,
+        seeds=3 * len(seeds),
+    )
     sizes = [lab.look(Setup(name, (1, 1), fifo=True)).states for name in (RA, CR)]
-    same = Evidence("exhaustive", "one entry each, 2 nodes: as many states", sizes[0] == sizes[1], configurations=2, states=sum(sizes), figures={"states": sizes})
+    same = Evidence(
+        "exhaustive",
+        "one entry each, 2 nodes: as many states",
+        sizes[0] == sizes[1],
+        configurations=2,
+        states=sum(sizes),
+        figures={"states": sizes},
+    )
     return judge([found, same])
 
 
 @claim("RT-MSG", PAPER, "the Appendix's token algorithm: 0 or N messages")
 def rt_msg(lab: Lab) -> Finding:
-    found = [lab.count(Setup(RT, entries), lambda cost, n=len(entries): cost in (0, n)) for entries in ((3, 3), (2, 2, 2))]
+    found = [lab.count(Setup(RT, entries), lambda cost, n: cost in (0, n)) for entries in ((3, 3), (2, 2, 2))]
     for n in (2, 5, 9):
-        found.append(lab.simulate(f"0 or N, N = {n}", lab.seeds(20, 200), lambda one, n=n: set(one.costs) <= {0, n}, algorithm=RT, nodes=n, delay="adversary:3", load="closed:1"))
+        found.append(
+            lab.simulate(
+                f"0 or N, N = {n}",
+                lab.seeds(20, 200),
+                lambda one: set(one.costs) <= {0, one.n},
+                algorithm=RT,
+                nodes=n,
+                delay="adversary:3",
+                load="closed:1",
+            )
+        )
     return judge(found)
 
 
@@ -160,43 +248,93 @@ def rt_safe(lab: Lab) -> Finding:
 
 @claim("RT-ORIGIN", PAPER, "the token may be made by one pass of Ricart-Agrawala instead of starting at node 1")
 def rt_origin(lab: Lab) -> Finding:
-    setups = [Setup(RT, entries, fifo=fifo, options={"first_pass": True}) for entries in ((2, 2), (1, 1, 1)) for fifo in (False, True)]
+    setups = [
+        Setup(RT, entries, fifo=fifo, options={"first_pass": True})
+        for entries in ((2, 2), (1, 1, 1))
+        for fifo in (False, True)
+    ]
     explored = lab.explore(setups, ["mutual exclusion", "no deadlock"], "the token made by a first pass")
 
     def one_token(one: Run) -> bool:
         made = one.metrics.by_kind()["MADE"] == one.prepared.topology.n - 1
         return one.sound and made and sum(place.algorithm.then.have_token for place in one.world.places.values()) == 1
 
-    seeds = lab.simulate("exactly one token is made, N = 5", lab.seeds(30, 300), one_token, algorithm=RT, nodes=5, options={"first_pass": True}, delay="adversary:3")
+    seeds = lab.simulate(
+        "exactly one token is made, N = 5",
+        lab.seeds(30, 300),
+        one_token,
+        algorithm=RT,
+        nodes=5,
+        options={"first_pass": True},
+        delay="adversary:3",
+    )
     return judge([explored, seeds])
 
 
-@claim("TABLE-I", PAPER, "Table I, all fifteen figures: messages, and Notes 1 to 4 in round trips, for the three algorithms")
+@claim(
+    "TABLE-I",
+    PAPER,
+    "Table I, all fifteen figures: messages, and Notes 1 to 4 in round trips, for the three algorithms",
+)
 def table_i(lab: Lab) -> Finding:
     printed: dict[str, Any] = {
         RA: (lambda n, costs: set(costs) == {2 * (n - 1)}, "2(N-1)", 0.5, 1.0, 1.0, lambda n: 1.5),
-        CR: (lambda n, costs: min(costs) == 0 and max(costs) == 2 * (n - 1), "0 to 2(N-1)", 0.5, 0.0, 1.0, lambda n: (n - 1) / 2),
+        CR: (
+            lambda n, costs: min(costs) == 0 and max(costs) == 2 * (n - 1),
+            "0 to 2(N-1)",
+            0.5,
+            0.0,
+            1.0,
+            lambda n: (n - 1) / 2,
+        ),
         RT: (lambda n, costs: set(costs) <= {0, n} and 0 in costs, "0 or N", 0.5, 0.0, 1.0, lambda n: 1.0),
     }
     found = []
     for name in table_one.ALGORITHMS:
         as_many, words, first, second, third, fourth = printed[name]
         costs = {n: table_one.messages(name, n) for n in table_one.SIZES}
-        found.append(Evidence("simulated", f"{name}, messages: {words}", all(as_many(n, costs[n]) for n in costs), seeds=20 * len(costs), figures={"by N": costs}))
+        found.append(
+            Evidence(
+                "simulated",
+                f"{name}, messages: {words}",
+                all(as_many(n, costs[n]) for n in costs),
+                seeds=20 * len(costs),
+                figures={"by N": costs},
+            )
+        )
         means = {n: table_one.note_1(name, n) for n in table_one.SIZES}
         near = all(mean >= first - 1e-9 if name == CR else abs(mean - first) < 1e-6 for mean in means.values())
-        found.append(Evidence("simulated", f"{name}, Note 1: {'at least ' if name == CR else ''}{first}", near, seeds=len(means), figures={"by N": means}))
+        found.append(
+            Evidence(
+                "simulated",
+                f"{name}, Note 1: {'at least ' if name == CR else ''}{first}",
+                near,
+                seeds=len(means),
+                figures={"by N": means},
+            )
+        )
         for number, claimed, compute in ((2, second, table_one.note_2), (3, third, table_one.note_3)):
             by_n = {n: compute(name, n) for n in (2, 3, 4, 5)}
-            found.append(Evidence("constructed", f"{name}, Note {number}: {claimed}", set(by_n.values()) == {claimed}, figures={"by N": by_n}))
+            found.append(
+                Evidence(
+                    "constructed",
+                    f"{name}, Note {number}: {claimed}",
+                    set(by_n.values()) == {claimed},
+                    figures={"by N": by_n},
+                )
+            )
         most = {n: table_one.note_4(name, n, full=lab.full) for n in table_one.SIZES}
         right = all(value == fourth(n) for n, (value, _) in most.items())
         words = "(N-1)/2" if name == CR else str(fourth(2))
         found.append(
-            Evidence("constructed", f"{name}, Note 4: {words}", right,
-                     figures={"by N": {n: value for n, (value, _) in most.items()}, "all times looked at for N": [n for n, (_, all_) in most.items() if all_]})
-        )  # fmt: skip
+            Evidence(
+                "constructed",
+                f"{name}, Note 4: {words}",
+                right,
+                figures={
+                    "by N": {n: value for n, (value, _) in most.items()},
+                    "all times looked at for N": [n for n, (_, all_) in most.items() if all_],
+                },
+            )
+        )
     return judge(found)
-
-
-

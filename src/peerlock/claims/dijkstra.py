@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from peerlock.check.model import ANY, Letter, Local, Model
@@ -26,19 +26,25 @@ def rings(lab: Lab) -> list[Setup]:
 
 @claim("EWD-R0", PAPER, "one at a time")
 def ewd_r0(lab: Lab) -> Finding:
-    return judge([lab.explore(rings(lab), ["mutual exclusion", "one token"], "rings of 2 and more, any number of entries")])
+    return judge(
+        [lab.explore(rings(lab), ["mutual exclusion", "one token"], "rings of 2 and more, any number of entries")]
+    )
 
 
 @claim("EWD-R1", PAPER, "nobody waits for ever")
 def ewd_r1(lab: Lab) -> Finding:
-    found = lab.explore(rings(lab)[:5], ["no deadlock", "no starvation"], "every fair run of rings, any number of entries", True)
+    found = lab.explore(
+        rings(lab)[:5], ["no deadlock", "no starvation"], "every fair run of rings, any number of entries", True
+    )
     return judge([found])
 
 
 class Invariant(Property):
     """One invariant of the note: between steps of one process, of a process and its left neighbour, or of a recipient."""
 
-    def __init__(self, model: Model, name: str, alone: Callable[[Any, bool, bool], bool], pair: Callable[[Any, Any], bool] | None) -> None:
+    def __init__(
+        self, model: Model, name: str, alone: Callable[[Any, bool, bool], bool], pair: Callable[[Any, Any], bool] | None
+    ) -> None:
         super().__init__(model)
         self.name, self.alone, self.pair = name, alone, pair
         self.pairs: dict[int, Any] = {}
@@ -94,12 +100,18 @@ def ewd_p4(lab: Lab) -> Finding:
 
 @claim("EWD-P5", PAPER, "who receives the token is black or waiting (whoever it is under way to)")
 def ewd_p5(lab: Lab) -> Finding:
-    return invariant(lab, "P5", lambda process, signal, token: not token or process.black or process.section == "waiting")
+    return invariant(
+        lab, "P5", lambda process, signal, token: not token or process.black or process.section == "waiting"
+    )
 
 
 @claim("EWD-P6", PAPER, "who holds the token while noncritical is white (between steps)")
 def ewd_p6(lab: Lab) -> Finding:
-    return invariant(lab, "P6", lambda process, signal, token: not (process.holds_token and process.section == "noncritical" and process.black))
+    return invariant(
+        lab,
+        "P6",
+        lambda process, signal, token: not (process.holds_token and process.section == "noncritical" and process.black),
+    )
 
 
 class Link(Property):
@@ -107,7 +119,7 @@ class Link(Property):
 
     name = "one message a connection"
 
-    def feature(self, at: int, local: Local, letters: list[Letter]) -> int:
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
         kinds = [type(one.message).__name__ for one in letters]
         signals, tokens = min(kinds.count("Signal"), 3), min(kinds.count("Token"), 3)
         # A field of three bits a connection; connection k is to the right of process k.
@@ -127,8 +139,17 @@ def ewd_link(lab: Lab) -> Finding:
     for setup in rings(lab):
         seen = lab.look(setup, watch=lambda model: [Link(model)])
         states, count, good = states + seen.states, count + 1, good and seen.verdicts[Link.name] == "holds"
-    return judge([Evidence("exhaustive", f"every connection in every state of rings of 2 to {count + 1}", good,
-                           configurations=count, states=states)])  # fmt: skip
+    return judge(
+        [
+            Evidence(
+                "exhaustive",
+                f"every connection in every state of rings of 2 to {count + 1}",
+                good,
+                configurations=count,
+                states=states,
+            )
+        ]
+    )
 
 
 @claim("EWD-QUIET", PAPER, "no messages flow while nobody wants to enter")
@@ -140,7 +161,7 @@ def ewd_quiet(lab: Lab) -> Finding:
 
         name = "quiet"
 
-        def feature(self, at: int, local: Local, letters: list[Letter]) -> int:
+        def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
             return len(letters) + ((local.where in ("waiting", "inside")) << 16)
 
         def bad(self, sums: Any, enabled: Any) -> Any:
@@ -150,10 +171,22 @@ def ewd_quiet(lab: Lab) -> Finding:
     for setup in rings(lab):
         seen = lab.look(setup, watch=lambda model: [Quiet(model), MutualExclusion(model)])
         good = seen.finished and seen.verdicts["quiet"] == "holds"
-        found.append(Evidence("exhaustive", f"nothing is under way while nobody waits or is inside, {setup.words}", good,
-                              configurations=1, states=seen.states, counterexample=seen.script))  # fmt: skip
+        found.append(
+            Evidence(
+                "exhaustive",
+                f"nothing is under way while nobody waits or is inside, {setup.words}",
+                good,
+                configurations=1,
+                states=seen.states,
+                counterexample=seen.script,
+            )
+        )
     lone = run(algorithm=RING, nodes=5, load="nodes:1", entries=20)
-    found.append(Evidence("simulated", "the holder enters twenty times and nobody else wants to", lone.metrics.messages == 0, seeds=1))
+    found.append(
+        Evidence(
+            "simulated", "the holder enters twenty times and nobody else wants to", lone.metrics.messages == 0, seeds=1
+        )
+    )
     return judge(found)
 
 
@@ -179,15 +212,30 @@ def ewd_regex(lab: Lab) -> Finding:
         words, states = ring_words.words(n)
         accepted = found.words(2 * n)
         every.append(
-            Evidence("exhaustive", f"ring of {n}: {'learned from' if n <= 5 else 'not used for learning'}; words too many, too few",
-                     accepted == words, configurations=1, states=states,
-                     figures={"words": len(words), "too many": len(accepted - words), "too few": len(words - accepted)})
-        )  # fmt: skip
+            Evidence(
+                "exhaustive",
+                f"ring of {n}, {'learned from' if n <= 5 else 'not learned from'}: words too many, too few",
+                accepted == words,
+                configurations=1,
+                states=states,
+                figures={"words": len(words), "too many": len(accepted - words), "too few": len(words - accepted)},
+            )
+        )
     readable = difference(found, compiled(EXPRESSION))
     out, junk = ring_words.leaves(found), ring_words.unreachable(found)
     every += [
-        Evidence("proved", "the readable expression is the automaton", readable is None, figures={**figures, "differs in": readable}),
-        Evidence("proved", "closed under every step of the algorithm, for every size of ring", out is None, figures={"but": out}),
+        Evidence(
+            "proved",
+            "the readable expression is the automaton",
+            readable is None,
+            figures={**figures, "differs in": readable},
+        ),
+        Evidence(
+            "proved",
+            "closed under every step of the algorithm, for every size of ring",
+            out is None,
+            figures={"but": out},
+        ),
         Evidence("proved", "every word is reachable, for every size of ring", junk is None, figures={"but": junk}),
     ]
     return judge(every)

@@ -21,16 +21,17 @@ WORDS = {
 IMPLICIT = "no message takes longer than the known bound, and the time-out is at least twice that"
 SUSPECTS = "no message takes longer than the known bound, so that a live node is never suspected"
 REPAIRS = {
-    "suzuki-kasami-b": "a round ends with an entry that was asked for; one bit beside RN and LN says which round a number is from",
-    "helary-plouzeau-raynal": "the oldest request is the one with the smallest time, not the smallest name; nothing is forgotten",
+    "suzuki-kasami-b": "a round ends with an entry that was asked for; a bit beside RN and LN says which round they are from",
+    "helary-plouzeau-raynal": "the oldest request has the smallest time, not the smallest name; and no request is forgotten",
     "ricart-agrawala-failures": "replies carry the number of the request that they answer",
-}  # fmt: skip
+}
 
 
 def starts(lab: Lab, name: str, n: int) -> list[dict[Node, Mode]]:
     """Nobody inside, and who may be: one node, or each, and sets of readers."""
     found: list[dict[Node, Mode]] = [{}]
-    found += [{j: "write"} for j in (range(1, n + 1) if lab.full else (2,))]
+    for j in range(1, n + 1) if lab.full else (2,):
+        found.append({j: "write"})
     if "read" in choose(name).needs.modes:
         found.append({1: "read", 2: "read"})
     return found
@@ -39,8 +40,12 @@ def starts(lab: Lab, name: str, n: int) -> list[dict[Node, Mode]]:
 def setups(lab: Lab, name: str, *, fifo: bool, printed: bool = False, clock: bool = False) -> list[Setup]:
     """The configurations in which an algorithm is explored."""
     sizes: list[tuple[int, ...]] = [(2, 2), (1, 1, 1)]
-    if lab.full and name not in ("ricart-agrawala-failures", "helary-plouzeau-raynal", "ricart-agrawala-implicit",
-                                 "ricart-agrawala-broadcast-implicit"):  # fmt: skip
+    if lab.full and name not in (
+        "ricart-agrawala-failures",
+        "helary-plouzeau-raynal",
+        "ricart-agrawala-implicit",
+        "ricart-agrawala-broadcast-implicit",
+    ):
         sizes.append((2, 2, 2))
     if name == "suzuki-kasami-b":
         sizes += [(4, 4), (4, 3, 1)]  # past the point where the numbers wrap
@@ -64,7 +69,11 @@ def fair(lab: Lab, name: str, *, printed: bool = False, clock: bool = False) -> 
     """No starvation: decided on the graph where it is finite, else by how often a node is passed over."""
     if name == "dijkstra-ring":
         rings = [Setup(name, (ANY,) * n) for n in range(2, 7 if lab.full else 6)]
-        return [lab.explore(rings, ["no starvation", "no deadlock"], "every fair run of rings with any number of entries", True)]
+        return [
+            lab.explore(
+                rings, ["no starvation", "no deadlock"], "every fair run of rings with any number of entries", True
+            )
+        ]
     ticks = 1 if clock and choose(name).needs.delay_bound else None
     few = choose(name).needs.delay_bound
     most = 3 if lab.full or name != "helary-plouzeau-raynal" else 2
@@ -74,7 +83,11 @@ def fair(lab: Lab, name: str, *, printed: bool = False, clock: bool = False) -> 
     found = [lab.passed_over([Setup(name, entries, printed, delay_bound=ticks) for entries in sizes])]
     if name == "suzuki-kasami-b":
         both = [Setup(name, (ANY, ANY), printed, fifo, options={"l": l}) for l in (2, 3) for fifo in (False, True)]
-        found.append(lab.explore(both, ["no starvation", "no deadlock"], "every fair run of 2 nodes, any number of entries", True))
+        found.append(
+            lab.explore(
+                both, ["no starvation", "no deadlock"], "every fair run of 2 nodes, any number of entries", True
+            )
+        )
         wrapping = [Setup(name, (4, 4), printed), Setup(name, (4, 3, 1), printed)]
         found.append(lab.explore(wrapping, ["no deadlock"], "every run ends with every entry done, past the wrap"))
     return found

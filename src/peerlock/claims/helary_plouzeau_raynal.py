@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -51,7 +52,12 @@ def on_graphs(lab: Lab, asking: int, *, printed: bool = False, fifo: bool = Fals
 def everywhere(lab: Lab, watch: Callable[[Model], list[Property]], what: str, printed: bool) -> Evidence:
     """A property of one's own on every small graph with one and two requests, and on three nodes that ask more than once."""
     states, count, good, script = 0, 0, True, None
-    setups = [*on_graphs(lab, 1, printed=printed), *on_graphs(lab, 2, printed=printed), Setup(HPR, (1, 1, 1), printed), Setup(HPR, (2, 2), printed)]
+    setups = [
+        *on_graphs(lab, 1, printed=printed),
+        *on_graphs(lab, 2, printed=printed),
+        Setup(HPR, (1, 1, 1), printed),
+        Setup(HPR, (2, 2), printed),
+    ]
     for setup in setups:
         seen = lab.look(setup, watch=watch)
         states, count = states + seen.states, count + 1
@@ -63,7 +69,9 @@ def everywhere(lab: Lab, watch: Callable[[Model], list[Property]], what: str, pr
 
 def both(lab: Lab, watch: Callable[[Model], list[Property]], what: str) -> Finding:
     return judge(
-        [everywhere(lab, watch, what, printed=True)], repaired=[everywhere(lab, watch, what, printed=False)], repair=REPAIRS[HPR]
+        [everywhere(lab, watch, what, printed=True)],
+        repaired=[everywhere(lab, watch, what, printed=False)],
+        repair=REPAIRS[HPR],
     )
 
 
@@ -92,7 +100,11 @@ def hpr_me3(lab: Lab) -> Finding:
     return both(lab, lambda model: [Tokens(model, False), MutualExclusion(model)], "ME2 and ME3 in every state")
 
 
-@claim("HPR-ONE", PAPER, "a process stores at most one request of each origin; the token is one, the one in transit included")
+@claim(
+    "HPR-ONE",
+    PAPER,
+    "a process stores at most one request of each origin; the token is one, the one in transit included",
+)
 def hpr_one(lab: Lab) -> Finding:
     return both(lab, lambda model: [Tokens(model, True)], "one request of an origin, one token, in every state")
 
@@ -132,14 +144,27 @@ def reaches_everybody(one: Run) -> bool:
     return True
 
 
-@claim("HPR-L1", PAPER, "a request reaches every process, along an elementary path, unless overtaken by a younger one of its origin (Lemma 1)")
+@claim(
+    "HPR-L1",
+    PAPER,
+    "a request reaches every process, along an elementary path, unless overtaken by a younger one of its origin (Lemma 1)",
+)
 def hpr_l1(lab: Lab) -> Finding:
     def simulated(printed: bool) -> list[Evidence]:
         return [
-            lab.simulate(f"Lemma 1, {topology} of {n}", lab.seeds(15, 150), reaches_everybody, algorithm=HPR, nodes=n,
-                         topology=topology, delay="adversary:3", entries=3, as_printed=printed)
+            lab.simulate(
+                f"Lemma 1, {topology} of {n}",
+                lab.seeds(15, 150),
+                reaches_everybody,
+                algorithm=HPR,
+                nodes=n,
+                topology=topology,
+                delay="adversary:3",
+                entries=3,
+                as_printed=printed,
+            )
             for topology, n in (("ring", 7), ("random", 9), ("grid", 9), ("regular:4", 10))
-        ]  # fmt: skip
+        ]
 
     return judge(simulated(True), repaired=simulated(False), repair=FORGETS)
 
@@ -155,7 +180,9 @@ def retraces(one: Run) -> bool:
             first.setdefault((fields["req_origin"], fields["req_time"]), {}).setdefault(event.node, event.source or 0)
         elif event.event == "sent" and event.kind == "TOKEN":
             elec = (event.fields or {})["elec"]
-            from_whom = {heard[event.node] for (origin, _), heard in first.items() if origin == elec and event.node in heard}
+            from_whom = {
+                heard[event.node] for (origin, _), heard in first.items() if origin == elec and event.node in heard
+            }
             visited = [*visited, event.node]
             if event.to not in from_whom or len(visited) != len(set(visited)):
                 return False
@@ -168,10 +195,19 @@ def retraces(one: Run) -> bool:
 def hpr_l2(lab: Lab) -> Finding:
     def simulated(printed: bool) -> list[Evidence]:
         return [
-            lab.simulate(f"Lemma 2, {topology} of {n}", lab.seeds(15, 150), retraces, algorithm=HPR, nodes=n, topology=topology,
-                         delay="adversary:3", entries=3, as_printed=printed)
+            lab.simulate(
+                f"Lemma 2, {topology} of {n}",
+                lab.seeds(15, 150),
+                retraces,
+                algorithm=HPR,
+                nodes=n,
+                topology=topology,
+                delay="adversary:3",
+                entries=3,
+                as_printed=printed,
+            )
             for topology, n in (("ring", 7), ("random", 9), ("grid", 9), ("regular:4", 10))
-        ]  # fmt: skip
+        ]
 
     return judge(simulated(True), repaired=simulated(False), repair=FORGETS)
 
@@ -184,7 +220,9 @@ def unsatisfied(state: State) -> bool:
     # that others have of it says its time.
     for i in state.waiting:
         times = [t for node in state.nodes.values() for origin, (t, _) in node.req_array if origin == i]
-        times += [message.req_time for _, _, message in state.messages if message.kind == "REQ" and message.req_origin == i]
+        times += [
+            message.req_time for _, _, message in state.messages if message.kind == "REQ" and message.req_origin == i
+        ]
         if times and any(look(lud, i, -1) >= max(times) for lud in tokens):
             return False
     return True
@@ -199,8 +237,11 @@ def hpr_l3(lab: Lab) -> Finding:
 def hpr_df(lab: Lab) -> Finding:
     def explored(printed: bool) -> list[Evidence]:
         setups = [setup for asking in (1, 2) for setup in on_graphs(lab, asking, printed=printed)]
-        setups += [setup for setup in on_graphs(lab, 3, printed=printed, fifo=True)] if lab.full else []
-        return [*evidence(lab, "ALL-DF", HPR, printed=printed), lab.explore(setups, ["no deadlock"], "every small graph, requests and token anywhere")]
+        setups += list(on_graphs(lab, 3, printed=printed, fifo=True)) if lab.full else []
+        return [
+            *evidence(lab, "ALL-DF", HPR, printed=printed),
+            lab.explore(setups, ["no deadlock"], "every small graph, requests and token anywhere"),
+        ]
 
     return judge(explored(True), repaired=explored(False), repair=REPAIRS[HPR])
 
@@ -218,7 +259,15 @@ def _longest_waits(printed: bool) -> Evidence:
     """The longest wait of the largest name, as everybody does more."""
     waits, entries = [], (10, 20, 40)
     for times in entries:
-        one = run(algorithm=HPR, nodes=4, topology="complete", entries=times, delay="constant:1", hold="constant:1.5", as_printed=printed)
+        one = run(
+            algorithm=HPR,
+            nodes=4,
+            topology="complete",
+            entries=times,
+            delay="constant:1",
+            hold="constant:1.5",
+            as_printed=printed,
+        )
         asked, longest = 0.0, 0.0
         for event in one.events:
             if event.node == 4 and event.event == "requested":
@@ -226,8 +275,13 @@ def _longest_waits(printed: bool) -> Evidence:
             elif event.node == 4 and event.event == "entered":
                 longest = max(longest, event.t - asked)
         waits.append(round(longest, 2))
-    return Evidence("simulated", "the longest wait of node 4 of 4 after 10, 20, 40 entries each", waits[-1] <= 1.2 * waits[0], seeds=3,
-                    figures={"longest wait": waits})  # fmt: skip
+    return Evidence(
+        "simulated",
+        "the longest wait of node 4 of 4 after 10, 20, 40 entries each",
+        waits[-1] <= 1.2 * waits[0],
+        seeds=3,
+        figures={"longest wait": waits},
+    )
 
 
 @claim("HPR-ZERO", PAPER, "none when the owner enters")
@@ -235,7 +289,7 @@ def hpr_zero(lab: Lab) -> Finding:
     found = []
     for printed in (True, False):
         for n in (2, 3, 4):
-            found.append(lab.count(Setup(HPR, (3,) + (0,) * (n - 1), printed), lambda cost: cost == 0))
+            found.append(lab.count(Setup(HPR, (3,) + (0,) * (n - 1), printed), lambda cost, n: cost == 0))
     return judge(found)
 
 
@@ -243,14 +297,25 @@ def request_counts(one: Run) -> list[int]:
     return [len(messages) for messages in requests(one.events).values()]
 
 
-def broadcast(lab: Lab, topology: str, sizes: Iterable[int], good: Callable[[Run, int], bool], what: str, **settings: Any) -> list[Evidence]:
+def broadcast(
+    lab: Lab, topology: str, sizes: Iterable[int], good: Callable[[Run, int], bool], what: str, **settings: Any
+) -> list[Evidence]:
     found = []
     for n in sizes:
-        words = f"{what}: {topology} of {n}{', lines keep the order' if settings.get('fifo') else ''}{', as printed' if settings.get('as_printed') else ''}"
+        words = f"{what}: {topology} of {n}"
+        words += ", lines keep the order" if settings.get("fifo") else ""
+        words += ", as printed" if settings.get("as_printed") else ""
         found.append(
-            lab.simulate(words, lab.seeds(15, 150), lambda one, n=n: good(one, n), algorithm=HPR, nodes=n, topology=topology,
-                         **{"delay": "adversary:3", "entries": 4, **settings})
-        )  # fmt: skip
+            lab.simulate(
+                words,
+                lab.seeds(15, 150),
+                lambda one: good(one, one.n),
+                algorithm=HPR,
+                nodes=n,
+                topology=topology,
+                **{"delay": "adversary:3", "entries": 4, **settings},
+            )
+        )
     return found
 
 
@@ -262,13 +327,19 @@ def _tree(one: Run, n: int) -> bool:
 @claim("HPR-TREE", PAPER, "tree: broadcast exactly n-1; total n to n-1+d. Line: n to 2(n-1)")
 def hpr_tree(lab: Lab) -> Finding:
     def trees(**settings: Any) -> list[Evidence]:
-        return [one for topology in ("line", "star", "tree") for one in broadcast(lab, topology, (4, 7), _tree, "n-1 and n to n-1+d", **settings)]
+        return [
+            one
+            for topology in ("line", "star", "tree")
+            for one in broadcast(lab, topology, (4, 7), _tree, "n-1 and n to n-1+d", **settings)
+        ]
 
     return judge(trees(as_printed=True), given=trees(fifo=True), condition=KEPT_ORDER)
 
 
 def _ring(one: Run, n: int) -> bool:
-    return all(n - 1 <= count <= n + 1 for count in request_counts(one)) and all(n <= cost <= 2 * n for cost in one.costs if cost)
+    return all(n - 1 <= count <= n + 1 for count in request_counts(one)) and all(
+        n <= cost <= 2 * n for cost in one.costs if cost
+    )
 
 
 @claim("HPR-RING", PAPER, "ring: broadcast n-1 to n+1; total n to 2n")
@@ -277,15 +348,21 @@ def hpr_ring(lab: Lab) -> Finding:
     printed = [*broadcast(lab, "ring", sizes, _ring, "n-1 to n+1, n to 2n", as_printed=True)]
     in_order = broadcast(lab, "ring", sizes, _ring, "n-1 to n+1, n to 2n", as_printed=True, fifo=True)
     repaired = broadcast(lab, "ring", sizes, _ring, "n-1 to n+1, n to 2n", fifo=True)
-    return judge(printed, given=in_order, condition=KEPT_ORDER, repaired=repaired, repair=f"{FORGETS}; and {KEPT_ORDER}")
+    return judge(
+        printed, given=in_order, condition=KEPT_ORDER, repaired=repaired, repair=f"{FORGETS}; and {KEPT_ORDER}"
+    )
 
 
 @claim("HPR-COMPLETE", PAPER, "complete network: exactly n")
 def hpr_complete(lab: Lab) -> Finding:
     found = []
     for printed in (True, False):
-        found += [lab.count(Setup(HPR, entries, printed), lambda cost, n=len(entries): cost in (0, n)) for entries in ((2, 2), (1, 1, 1))]
-        found += broadcast(lab, "complete", (3, 6), lambda one, n: set(one.costs) <= {0, n}, "exactly n", as_printed=printed)
+        found += [
+            lab.count(Setup(HPR, entries, printed), lambda cost, n: cost in (0, n)) for entries in ((2, 2), (1, 1, 1))
+        ]
+        found += broadcast(
+            lab, "complete", (3, 6), lambda one, n: set(one.costs) <= {0, n}, "exactly n", as_printed=printed
+        )
     return judge(found)
 
 
@@ -304,19 +381,34 @@ def crossings(one: Run) -> int:
 def _general(one: Run, n: int) -> bool:
     e = sum(len(one.prepared.topology.around(node)) for node in one.prepared.topology.nodes) // 2
     counts = request_counts(one)
-    return crossings(one) <= 2 and all(n - 1 <= count <= 2 * e for count in counts) and all(n <= cost <= 2 * e + n - 1 for cost in one.costs if cost)
+    return (
+        crossings(one) <= 2
+        and all(n - 1 <= count <= 2 * e for count in counts)
+        and all(n <= cost <= 2 * e + n - 1 for cost in one.costs if cost)
+    )
 
 
-@claim("HPR-GENERAL", PAPER, "any network: a request crosses a line at most twice, so n-1 to 2e request messages; total n to 2e+n-1")
+@claim(
+    "HPR-GENERAL",
+    PAPER,
+    "any network: a request crosses a line at most twice, so n-1 to 2e request messages; total n to 2e+n-1",
+)
 def hpr_general(lab: Lab) -> Finding:
     def networks(**settings: Any) -> list[Evidence]:
         shapes = (("regular:4", (8, 12)), ("random", (8, 14)), ("grid", (9, 12)))
-        return [one for topology, sizes in shapes for one in broadcast(lab, topology, sizes, _general, "twice a line, n-1 to 2e, n to 2e+n-1", **settings)]
+        return [
+            one
+            for topology, sizes in shapes
+            for one in broadcast(lab, topology, sizes, _general, "twice a line, n-1 to 2e, n to 2e+n-1", **settings)
+        ]
 
     return judge(
-        networks(as_printed=True), given=networks(as_printed=True, fifo=True), condition=KEPT_ORDER,
-        repaired=networks(fifo=True), repair=f"{FORGETS}; and {KEPT_ORDER}",
-    )  # fmt: skip
+        networks(as_printed=True),
+        given=networks(as_printed=True, fifo=True),
+        condition=KEPT_ORDER,
+        repaired=networks(fifo=True),
+        repair=f"{FORGETS}; and {KEPT_ORDER}",
+    )
 
 
 @claim("HPR-TIME", PAPER, "a whole request takes at most 2d one-hop delays")
@@ -329,26 +421,49 @@ def hpr_time(lab: Lab) -> Finding:
             worst, d, against = 0.0, 0, None
             for home in range(1, n + 1):
                 for seed in (1, 2, 3):
-                    experiment = Experiment(algorithm=HPR, nodes=n, topology=topology, delay=delay, home=home, entries=1, load=f"nodes:{home % n + n // 2 - n * (home % n + n // 2 > n)}")
+                    experiment = Experiment(
+                        algorithm=HPR,
+                        nodes=n,
+                        topology=topology,
+                        delay=delay,
+                        home=home,
+                        entries=1,
+                        load=f"nodes:{home % n + n // 2 - n * (home % n + n // 2 > n)}",
+                    )
                     one = Run(experiment.prepare(), seed)
                     d = one.prepared.topology.diameter
                     if max(one.metrics.waits, default=0.0) > worst:
                         worst = max(one.metrics.waits)
                         against = command(experiment, seed)
             good = worst <= 2 * d + 1e-9
-            found.append(Evidence("simulated", f"a lone request, {delay}, {topology} of {n}, d = {d}", good, seeds=3 * n,
-                                  figures={"longest": round(worst, 3), "2d": 2 * d}, counterexample=None if good else against))  # fmt: skip
+            found.append(
+                Evidence(
+                    "simulated",
+                    f"a lone request, {delay}, {topology} of {n}, d = {d}",
+                    good,
+                    seeds=3 * n,
+                    figures={"longest": round(worst, 3), "2d": 2 * d},
+                    counterexample=None if good else against,
+                )
+            )
         return found
 
     contended = lab.simulate(
-        "everybody asks, unit delays, ring of 7", [1], lambda one: max(one.metrics.waits) <= 2 * one.prepared.topology.diameter,
-        algorithm=HPR, nodes=7, topology="ring", delay="constant:1", entries=3,
-    )  # fmt: skip
+        "everybody asks, unit delays, ring of 7",
+        [1],
+        lambda one: max(one.metrics.waits) <= 2 * one.prepared.topology.diameter,
+        algorithm=HPR,
+        nodes=7,
+        topology="ring",
+        delay="constant:1",
+        entries=3,
+    )
     return judge(
-        [contended, *(_fast_one_way(rim) for rim in (8, 12))], given=lone("constant:1"),
-        condition="nobody else wants to enter and every hop takes the same time; with hops of up to 1 a request may run ahead on a "
-        "long fast way, and the token has to come back on it",
-    )  # fmt: skip
+        [contended, *(_fast_one_way(rim) for rim in (8, 12))],
+        given=lone("constant:1"),
+        condition="nobody else wants to enter and every hop takes the same time; with hops of up to 1 a request may run "
+        "ahead on a long fast way, and the token has to come back on it",
+    )
 
 
 def _fast_one_way(rim: int) -> Evidence:
@@ -356,11 +471,13 @@ def _fast_one_way(rim: int) -> Evidence:
 
     The request runs round the rim before the hub has it, and the token must come back the long way.
     """
-    wheel = nx.wheel_graph(rim + 1)  # 0 is the hub
-    hub = rim + 1
-    network = of_graph(nx.relabel_nodes(wheel, {0: hub}))
+    wheel, hub = nx.cycle_graph(range(1, rim + 1)), rim + 1
+    wheel.add_edges_from((node, hub) for node in range(1, rim + 1))
+    network = of_graph(wheel)
     home = 4  # the request leaves 1 by way of the last node of the rim
-    prepared = Experiment(algorithm=HPR, nodes=rim + 1, topology="complete", home=home, load="nodes:1", entries=1, delay="constant:1").prepare()
+    prepared = Experiment(
+        algorithm=HPR, nodes=rim + 1, topology="complete", home=home, load="nodes:1", entries=1, delay="constant:1"
+    ).prepare()
 
     def draw(source: Node, to: Node) -> float:
         fast = hub not in (source, to) and (to == source - 1 or (source, to) == (1, rim))
@@ -370,8 +487,13 @@ def _fast_one_way(rim: int) -> Evidence:
     prepared.network = replace(prepared.network, delay=Delay("one way fast", 1.0, lambda _: draw))
     one = Run(prepared, 1)
     d = network.diameter
-    return Evidence("constructed", f"a lone request on a wheel of {rim + 1}, hops of at most 1, the rim fast in one direction",
-                    one.metrics.waits[0] <= 2 * d, seeds=1, figures={"took": round(one.metrics.waits[0], 3), "2d": 2 * d})  # fmt: skip
+    return Evidence(
+        "constructed",
+        f"a lone request on a wheel of {rim + 1}, hops of at most 1, the rim fast in one direction",
+        one.metrics.waits[0] <= 2 * d,
+        seeds=1,
+        figures={"took": round(one.metrics.waits[0], 3), "2d": 2 * d},
+    )
 
 
 @claim("HPR-LOCAL", PAPER, "no process uses anything but its neighbours' names")
@@ -381,40 +503,64 @@ def hpr_local(lab: Lab) -> Finding:
         return all(event.to in around[event.node] for event in one.events if event.event == "sent")
 
     found = [
-        lab.simulate(f"every message goes to a neighbour, {topology} of {n}", lab.seeds(5, 50), to_neighbours, algorithm=HPR, nodes=n, topology=topology)
+        lab.simulate(
+            f"every message goes to a neighbour, {topology} of {n}",
+            lab.seeds(5, 50),
+            to_neighbours,
+            algorithm=HPR,
+            nodes=n,
+            topology=topology,
+        )
         for topology, n in (("ring", 6), ("random", 12), ("grid", 9))
     ]
     # Names that are far apart and of which nobody can guess another: the same states and steps.
     names = {1: 17, 2: 40, 3: 1003}
     plain = lab.look(Setup(HPR, (1, 1, 1), shapes={j: Neighbours(tuple(k for k in names if k != j), 1) for j in names}))
-    odd = lab.look(Setup(HPR, (1, 1, 1), shapes={names[j]: Neighbours(tuple(names[k] for k in names if k != j), 17) for j in names}))
-    found.append(Evidence("exhaustive", "with the names 17, 40, 1003 as with 1, 2, 3", plain.verdicts == odd.verdicts and plain.states == odd.states,
-                          configurations=2, states=plain.states + odd.states))  # fmt: skip
+    odd = lab.look(
+        Setup(
+            HPR, (1, 1, 1), shapes={names[j]: Neighbours(tuple(names[k] for k in names if k != j), 17) for j in names}
+        )
+    )
+    found.append(
+        Evidence(
+            "exhaustive",
+            "with the names 17, 40, 1003 as with 1, 2, 3",
+            plain.verdicts == odd.verdicts and plain.states == odd.states,
+            configurations=2,
+            states=plain.states + odd.states,
+        )
+    )
     return judge(found)
 
 
 @claim("HPR-RECONF", PAPER, "the network may be reconfigured: only neighbour sets have to be updated")
 def hpr_reconf(lab: Lab) -> Finding:
-    quiet = Experiment(algorithm=HPR, nodes=4, topology="line", load="burst:50", entries=2).prepare()
-    world = quiet.world()
-    world.at(40, lambda: (world.rewire(1, (2, 4)), world.rewire(4, (1, 3))))  # type: ignore[func-returns-value]
-    world.at(45, lambda: (world.rewire(2, (1,)), world.rewire(3, (4,))))  # type: ignore[func-returns-value]
-    world.run()
-    good = Evidence("constructed", "a line of 4 becomes another line while nothing is under way; everybody still gets in", not world.stuck(), seeds=1)
-
-    moving = Experiment(algorithm=HPR, nodes=4, topology="ring", load="nodes:3", entries=1, delay="constant:1").prepare()
-    lost = moving.world()
+    line: dict[str, Any] = {"topology": "line", "load": "burst:50", "entries": 2}
+    good = rewired(
+        "a line of 4 becomes another line while nothing is under way",
+        line,
+        [(40, {1: (2, 4), 4: (1, 3)}), (45, {2: (1,), 3: (4,)})],
+    )
+    ring: dict[str, Any] = {"topology": "ring", "load": "nodes:3", "entries": 1, "delay": "constant:1"}
     # The request has come to 1 by way of 2, and the token is on its way to 2.
-    lost.at(2.5, lambda: (lost.rewire(2, (1,)), lost.rewire(3, (4,))))  # type: ignore[func-returns-value]
-    lost.run()
-    token = Evidence("constructed", "a ring of 4 loses a line that the token has still to cross", not lost.stuck(), seeds=1,
-                     figures={"waits for ever": lost.stuck()})  # fmt: skip
+    token = rewired("a ring of 4 loses a line that the token has still to cross", ring, [(2.5, {2: (1,), 3: (4,)})])
+    # The request is on its way to 2 and 4 when 3 gets other neighbours: the way back that they remember is gone.
+    star: dict[Node, tuple[Node, ...]] = {3: (1,), 1: (2, 3, 4), 2: (1,), 4: (1,)}
+    request = rewired("a ring of 4 becomes a star while a request is under way", ring, [(0.5, star)])
+    condition = "while the neighbour sets change, no request and no token is under way and nobody waits"
+    return judge([good, token, request], given=[good], condition=condition)
 
-    asking = Experiment(algorithm=HPR, nodes=4, topology="ring", load="nodes:3", entries=1, delay="constant:1").prepare()
-    gone = asking.world()
-    # The request is on its way to 2 and 4 when 3 gets other neighbours: the way back that 2 and 4 remember is gone.
-    gone.at(0.5, lambda: (gone.rewire(3, (1,)), gone.rewire(1, (2, 3, 4)), gone.rewire(2, (1,)), gone.rewire(4, (1,))))  # type: ignore[func-returns-value]
-    gone.run()
-    request = Evidence("constructed", "a ring of 4 becomes a star while a request is under way", not gone.stuck(), seeds=1,
-                       figures={"waits for ever": gone.stuck()})  # fmt: skip
-    return judge([good, token, request], given=[good], condition="no request and no token is under way while the neighbour sets change, and none is waiting to be served")
+
+def rewired(what: str, settings: dict[str, Any], changes: list[tuple[float, dict[Node, tuple[Node, ...]]]]) -> Evidence:
+    """Four nodes whose neighbours change while they run: does everybody who asks get in?"""
+    world = Experiment(algorithm=HPR, nodes=4, **settings).prepare().world()
+
+    def change(neighbours: dict[Node, tuple[Node, ...]]) -> None:
+        for node, names in neighbours.items():
+            world.rewire(node, names)
+
+    for t, neighbours in changes:
+        world.at(t, partial(change, neighbours))
+    world.run()
+    stuck = world.stuck()
+    return Evidence("constructed", what, not stuck, seeds=1, figures={"waits for ever": stuck} if stuck else {})

@@ -23,13 +23,14 @@ from msgspec.structs import replace
 
 from peerlock.algorithms import choose
 from peerlock.check import counterexample
-from peerlock.check.model import ANY, Model
 from peerlock.check.liveness import Graph
+from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Observer, Overtaking
 from peerlock.check.properties import Checks, Property, standard
 from peerlock.check.search import Search
 from peerlock.check.verdicts import shapes_of
 from peerlock.contract import NOBODY, Members, Mode, Neighbours, Node, Ring
+from peerlock.observe import diagram as diagrams
 from peerlock.observe.metrics import Metrics
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.sim.transcript import play
@@ -52,6 +53,7 @@ class Evidence(Struct, omit_defaults=True):
     seeds: int = 0
     figures: dict[str, Any] = field(default_factory=dict)
     counterexample: str | None = None  # a transcript, or the command that shows it
+    drawing: str | None = None  # of the counterexample, as SVG
 
 
 class Finding(Struct):
@@ -63,6 +65,7 @@ class Finding(Struct):
     counterexample: str | None
     repair: str | None = None
     repair_checked: bool | None = None
+    drawing: str | None = None
 
 
 def judge(
@@ -80,13 +83,15 @@ def judge(
         *(replace(one, role="under the condition") for one in given),
         *(replace(one, role="repaired") for one in repaired),
     ]
-    against = next((one.counterexample for one in claimed if not one.speaks_for and one.counterexample), None)
+    against = next((one for one in claimed if not one.speaks_for and one.counterexample), None)
+    script, drawing = (against.counterexample, against.drawing) if against else (None, None)
     if all(one.speaks_for for one in claimed):
         return Finding("holds", None, every, None)
     if given and all(one.speaks_for for one in given):
-        return Finding("holds only if", condition, every, against)
+        return Finding("holds only if", condition, every, script, drawing=drawing)
     checked = all(one.speaks_for for one in repaired) if repaired else None
-    return Finding("fails as printed", condition if repaired and checked else None, every, against, repair, checked)
+    condition = condition if repaired and checked else None
+    return Finding("fails as printed", condition, every, script, repair, checked, drawing)
 
 
 class Setup(Struct, frozen=True):
@@ -126,6 +131,7 @@ class Seen(Struct):
     costs: set[int]
     passed_over: int
     script: str | None  # the shortest way to the first violation
+    drawing: str | None
 
 
 Watch: TypeAlias = Callable[[Model], list[Property]]
@@ -156,10 +162,17 @@ class Lab:
         chosen = choose(setup.name, as_printed=setup.as_printed, **setup.options)
         shapes = dict(setup.shapes or shapes_of(setup.name, len(setup.entries), setup.home, setup.bound))
         model = Model(
-            chosen, shapes, setup.entries, setup.inside, fifo=setup.fifo, crashes=setup.crashes,
-            delay_bound=setup.delay_bound, leavers=setup.leavers, at_once=setup.at_once,
+            chosen,
+            shapes,
+            setup.entries,
+            setup.inside,
+            fifo=setup.fifo,
+            crashes=setup.crashes,
+            delay_bound=setup.delay_bound,
+            leavers=setup.leavers,
+            at_once=setup.at_once,
             observers=observers,
-        )  # fmt: skip
+        )
         properties = standard(model) if watch is None else watch(model)
         checks = Checks(properties)
         search = Search(model, checks)
@@ -174,9 +187,11 @@ class Lab:
             verdicts["no starvation"] = "violated" if lassos else "holds"
             way = (*lassos[0].stem, *lassos[0].loop) if lassos else way
         script = self._script(setup, model, way, verdicts) if way else None
+        about = {"algorithm": chosen.name, "form": chosen.form}
+        drawing = diagrams.svg(counterexample.events(model, way, about)) if script else None
         costs = next((one.seen for one in observers if isinstance(one, Costs)), set())
         most = max((one.most for one in observers if isinstance(one, Overtaking)), default=0)
-        seen = Seen(verdicts, outcome.states, outcome.finished, costs, most, script)
+        seen = Seen(verdicts, outcome.states, outcome.finished, costs, most, script, drawing)
         if plain:
             self._known[key] = seen
         return seen
@@ -200,7 +215,7 @@ class Lab:
         self, setups: Iterable[Setup], properties: Sequence[str] | None = None, what: str = "", liveness: bool = False
     ) -> Evidence:
         """Do these properties hold in all of these setups? None: all that there are."""
-        states, count, good, script, words = 0, 0, True, None, []
+        states, count, good, worst, words = 0, 0, True, None, []
         for setup in setups:
             seen = self.look(setup, liveness=liveness)
             if properties is not None and not _hold(seen, properties):
@@ -208,22 +223,32 @@ class Lab:
                 seen = self.look(setup, watch=_only(properties), liveness=liveness)
             states, count = states + seen.states, count + 1
             fine = _hold(seen, properties)
-            if not fine and script is None:
-                script = seen.script
+            if not fine and worst is None:
+                worst = seen
             good &= fine
             words.append(setup.words)
         return Evidence(
-            "exhaustive", what or _summed(words), good, configurations=count, states=states, counterexample=script
+            "exhaustive",
+            what or _summed(words),
+            good,
+            configurations=count,
+            states=states,
+            counterexample=worst.script if worst else None,
+            drawing=worst.drawing if worst else None,
         )
 
-    def count(self, setup: Setup, allowed: Callable[[int], bool], what: str = "") -> Evidence:
-        """Are the messages of every entry, over all interleavings, as many as they may be?"""
+    def count(self, setup: Setup, allowed: Callable[[int, int], bool], what: str = "") -> Evidence:
+        """Are the messages of every entry, over all interleavings, as many as they may be? `allowed(cost, N)` says."""
         seen = self.look(setup, [Costs()])
-        good = seen.finished and bool(seen.costs) and all(map(allowed, seen.costs))
+        good = seen.finished and bool(seen.costs) and all(allowed(cost, len(setup.entries)) for cost in seen.costs)
         return Evidence(
-            "exhaustive", what or f"messages an entry, {setup.words}", good, configurations=1, states=seen.states,
+            "exhaustive",
+            what or f"messages an entry, {setup.words}",
+            good,
+            configurations=1,
+            states=seen.states,
             figures={"messages": sorted(seen.costs)},
-        )  # fmt: skip
+        )
 
     def passed_over(self, setups: Sequence[Setup]) -> Evidence:
         """Does the number of times that the last node is passed over stop growing as the others enter more often?"""
@@ -235,18 +260,20 @@ class Lab:
             ended &= seen.finished and seen.verdicts["no deadlock"] == "holds"
         good = ended and figures[-1] == figures[-2]
         return Evidence(
-            "exhaustive", f"how often the last node is passed over, {setups[0].words} and more", good,
-            configurations=len(setups), states=states, figures={"passed over": figures},
-        )  # fmt: skip
+            "exhaustive",
+            f"how often the last node is passed over, {setups[0].words} and more",
+            good,
+            configurations=len(setups),
+            states=states,
+            figures={"passed over": figures},
+        )
 
     # -- seeds ---------------------------------------------------------------------------------
 
     def seeds(self, few: int, many: int) -> range:
         return range(1, (many if self.full else few) + 1)
 
-    def simulate(
-        self, what: str, seeds: Iterable[int], good: Callable[[Run], bool], **settings: Any
-    ) -> Evidence:
+    def simulate(self, what: str, seeds: Iterable[int], good: Callable[[Run], bool], **settings: Any) -> Evidence:
         """Does every run of an experiment look as it should?"""
         prepared = Experiment(**settings).prepare()
         count, against = 0, None
@@ -265,6 +292,10 @@ class Run:
         self.metrics, keeper = Metrics(), Keeper()
         self.world: World = prepared.run(seed, [self.metrics, keeper, *recorders])
         self.events: list[Event] = keeper.events
+
+    @property
+    def n(self) -> int:
+        return self.prepared.topology.n
 
     @property
     def costs(self) -> list[int]:

@@ -1,17 +1,17 @@
-"""Who comes first? Five meanings of "first come, first served", from the strongest to the weakest, and an observer for each.
+"""Who comes first? Six meanings of "first come, first served", from the strongest to the weakest, and an observer for each.
 
 Let i wait and let j ask later. In each order i has to enter before j, if
 
 - *real time*: i asked before j did, by a clock that nobody has;
-- *happened before*: i's REQUESTs happened before j's request, in Lamport's sense: some chain of messages, of whatever kind, leads
-  from i's asking to j's;
+- *happened before*: i's REQUESTs happened before j's request, in Lamport's sense: some chain of messages, of whatever kind,
+  leads from i's asking to j's;
 - *request chain*: the same, but a chain of REQUESTs only;
 - *received*: j itself had received i's REQUEST when it asked;
 - *known to all*: all whom i asked had received its REQUEST when j asked;
 - *queued*: and after that somebody has left the critical section, before j asked.
 
-An observer follows one pair (i, j) through every interleaving and remembers whether j has entered too early. What it knows of the past
-is who has heard of i's asking, and which messages under way carry that news.
+An observer follows one pair (i, j) through every interleaving and remembers whether j has entered too early. What it knows of
+the past is who has heard of i's asking, and which messages under way carry that news.
 """
 
 from __future__ import annotations
@@ -106,32 +106,43 @@ class InOrder(Property):
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
         at = len(self.model.nodes)
         column = self.model.columns[at]
-        broken = np.array([column.locals[number] == BROKEN for number, _ in column.cells], bool)
+        states: list[Any] = list(column.locals)
+        broken = np.array([int(states[number] == BROKEN) for number, _ in column.cells], np.int8)
         return np.asarray(broken[columns[at]], bool)
 
 
 def kept(lab: Lab, name: str, order: str, **settings: Any) -> Evidence:
     """Is this order kept, for every pair of three nodes?"""
-    states, count, script = 0, 0, None
+    states, count, script, drawing = 0, 0, None, None
     for first, second in permutations((1, 2, 3), 2):
         entries = tuple(2 if node == second or lab.full else 1 for node in (1, 2, 3))
         setup = Setup(name, entries, **settings)
         seen = lab.look(setup, [Order(order, first, second)], _in_order)
         states, count = states + seen.states, count + 1
         if seen.verdicts["in order"] != "holds":
-            script = (seen.script or "").replace("in order is violated", f"{second} enters before {first}, against {order!r}")
+            script = (seen.script or "").replace(
+                "in order is violated", f"{second} enters before {first}, against {order!r}"
+            )
+            drawing = seen.drawing
             break
     return Evidence(
-        "exhaustive", f"{order!r} is kept by every pair of 3 nodes", script is None, configurations=count, states=states,
+        "exhaustive",
+        f"{order!r} is kept by every pair of 3 nodes",
+        script is None,
+        configurations=count,
+        states=states,
         counterexample=script,
-    )  # fmt: skip
+        drawing=drawing,
+    )
 
 
 def _in_order(model: Model) -> list[Property]:
     return [InOrder(model)]
 
 
-def strongest(lab: Lab, name: str, orders: Sequence[str] = ORDERS, **settings: Any) -> tuple[str | None, list[Evidence]]:
+def strongest(
+    lab: Lab, name: str, orders: Sequence[str] = ORDERS, **settings: Any
+) -> tuple[str | None, list[Evidence]]:
     """The strongest order that is kept, and the evidence: against each stronger one, and for it."""
     found = []
     for order in orders:

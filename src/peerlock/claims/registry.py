@@ -9,12 +9,12 @@ from msgspec import Struct
 from peerlock.claims.lab import Finding, Lab
 
 PAPERS = {
+    "every-algorithm": "Every algorithm",
     "suzuki-kasami-1985": "Suzuki and Kasami 1985",
     "helary-plouzeau-raynal-1986": "Helary, Plouzeau and Raynal 1986",
     "dijkstra-1983": "Dijkstra 1983",
     "ricart-agrawala-1981": "Ricart and Agrawala 1981",
     "carvalho-roucairol-1983": "Carvalho and Roucairol 1983, and the authors' response",
-    "every-algorithm": "Every algorithm",
 }
 
 

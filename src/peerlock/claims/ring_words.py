@@ -101,7 +101,7 @@ def rules() -> tuple[list[Rule], list[Collision]]:
             for event in ("request", "release", "signal", "token"):
                 if event == "request" and process not in "nN":
                     continue
-                if event == "release" and not (process in "cC"):
+                if event == "release" and process not in "cC":
                     continue
                 if (event == "token" and holds) or (event == "release" and not holds):
                     continue
@@ -133,9 +133,17 @@ def _step(process: str, holds: bool, event: str) -> Iterator[Rule | Collision]:
     sent = [(to, type(message).__name__) for to, message in out.sent]
     signals, tokens = sent.count((3, "Signal")), sent.count((1, "Token"))
     strange = len(sent) - signals - tokens
-    if strange or signals > 1 or tokens > 1 or (tokens and after.holds_token) or (tokens and not holds and event != "token"):
+    if (
+        strange
+        or signals > 1
+        or tokens > 1
+        or (tokens and after.holds_token)
+        or (tokens and not holds and event != "token")
+    ):
         broken = broken or "a message that must not be"
-    yield from _on_words(name, process, letter(after), holds, event, bool(signals), bool(tokens), after.holds_token, broken)
+    yield from _on_words(
+        name, process, letter(after), holds, event, bool(signals), bool(tokens), after.holds_token, broken
+    )
 
 
 def _own(algorithm: type, message: Signal | Token) -> object:
@@ -219,5 +227,5 @@ def heavier(rule: Rule) -> bool:
 
 
 def unreachable(language: Automaton) -> str | None:
-    """A word of the language that is not initial and that no rule which adds weight makes of another one; None: all are made."""
+    """A word of the language that is not initial and that no rule which adds weight makes of another; None: all are made."""
     return uncovered(language, [(language, rule) for rule in rules()[0] if heavier(rule)], compiled(INITIAL))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from peerlock.algorithms import CATALOGUE
@@ -19,7 +21,7 @@ A, B, RA = "suzuki-kasami-a", "suzuki-kasami-b", "ricart-agrawala"
 
 @claim("SK-A-MAX", PAPER, "Algorithm A: at most N messages an entry: N-1 REQUEST and 1 PRIVILEGE")
 def sk_a_max(lab: Lab) -> Finding:
-    found = [lab.count(Setup(A, entries), lambda cost, n=len(entries): cost in (0, n)) for entries in ((3, 3), (2, 2, 2))]
+    found = [lab.count(Setup(A, entries), lambda cost, n: cost in (0, n)) for entries in ((3, 3), (2, 2, 2))]
     for n in (2, 5, 9):
 
         def good(one: Run, n: int = n) -> bool:
@@ -27,31 +29,56 @@ def sk_a_max(lab: Lab) -> Finding:
             return set(one.costs) <= {0, n} and kinds["REQUEST"] == (n - 1) * kinds["PRIVILEGE"]
 
         seeds = lab.seeds(20, 200)
-        found.append(lab.simulate(f"0 or N messages, N-1 REQUESTs to a PRIVILEGE, N = {n}", seeds, good, algorithm=A, nodes=n, delay="adversary:3"))
+        found.append(
+            lab.simulate(
+                f"0 or N messages, N-1 REQUESTs to a PRIVILEGE, N = {n}",
+                seeds,
+                good,
+                algorithm=A,
+                nodes=n,
+                delay="adversary:3",
+            )
+        )
     return judge(found)
 
 
 @claim("SK-A-ZERO", PAPER, "Algorithm A: none when the holder is the only one requesting")
 def sk_a_zero(lab: Lab) -> Finding:
-    return judge([lab.count(Setup(A, (3,) + (0,) * (n - 1)), lambda cost: cost == 0) for n in (2, 3, 4)])
+    return judge([lab.count(Setup(A, (3,) + (0,) * (n - 1)), lambda cost, n: cost == 0) for n in (2, 3, 4)])
 
 
-@claim("SK-A-DELAY", PAPER, "the privilege moves in one one-way trip; a request is known everywhere after one one-way trip")
+@claim(
+    "SK-A-DELAY", PAPER, "the privilege moves in one one-way trip; a request is known everywhere after one one-way trip"
+)
 def sk_a_delay(lab: Lab) -> Finding:
     found = []
     for n in (2, 5, 9):
         busy = run(algorithm=A, nodes=n, delay="constant:1", hold="constant:3")
         delays = sorted({round(delay, 9) for delay in busy.metrics.sync_delays})
         found.append(
-            Evidence("simulated", f"exit to next entry when the REQUEST has arrived before the exit, unit delay, N = {n}",
-                     delays == [1.0], seeds=1, figures={"one-way trips": delays})
-        )  # fmt: skip
+            Evidence(
+                "simulated",
+                f"exit to next entry when the REQUEST has arrived before the exit, unit delay, N = {n}",
+                delays == [1.0],
+                seeds=1,
+                figures={"one-way trips": delays},
+            )
+        )
         lone = run(algorithm=A, nodes=n, delay="constant:1", load="nodes:2", entries=1)
         found.append(
-            Evidence("simulated", f"from a quiet network: the request one trip, the privilege one, N = {n}",
-                     lone.metrics.waits == [2.0], seeds=1, figures={"one-way trips": lone.metrics.waits})
-        )  # fmt: skip
-    hops = lab.count(Setup(A, (2, 2, 2)), lambda cost: cost in (0, 3), "one PRIVILEGE an entry at the most: it never takes two hops")
+            Evidence(
+                "simulated",
+                f"from a quiet network: the request one trip, the privilege one, N = {n}",
+                lone.metrics.waits == [2.0],
+                seeds=1,
+                figures={"one-way trips": lone.metrics.waits},
+            )
+        )
+    hops = lab.count(
+        Setup(A, (2, 2, 2)),
+        lambda cost, n: cost in (0, 3),
+        "one PRIVILEGE an entry at the most: it never takes two hops",
+    )
     return judge([*found, hops])
 
 
@@ -91,16 +118,29 @@ def sk_a_nth(lab: Lab) -> Finding:
 def sk_a_unb(lab: Lab) -> Finding:
     entries = (10, 20, 40, 80)
     highest = [max(run(algorithm=A, nodes=3, entries=k).world.places[2].algorithm.rn) for k in entries]
-    growing = all(later >= 1.5 * earlier for earlier, later in zip(highest, highest[1:], strict=False))
-    return judge([Evidence("simulated", "the highest number after 10, 20, 40, 80 entries each", growing, seeds=4,
-                           figures={"highest": highest})])  # fmt: skip
+    growing = all(later >= 1.5 * earlier for earlier, later in pairwise(highest))
+    return judge(
+        [
+            Evidence(
+                "simulated",
+                "the highest number after 10, 20, 40, 80 entries each",
+                growing,
+                seeds=4,
+                figures={"highest": highest},
+            )
+        ]
+    )
 
 
 @claim("SK-INDIV", PAPER, "P2 is indivisible; of P1 nothing is said")
 def sk_indiv(lab: Lab) -> Finding:
-    return indivisible(lab, A, [cut for cut in _statements(A) if not cut.startswith("p2")],
-                       "P1 from its first look at the others' requests to `Requesting := false`, and P2 from its test to "
-                       "`HavePrivilege := false`, are not interrupted")  # fmt: skip
+    return indivisible(
+        lab,
+        A,
+        [cut for cut in _statements(A) if not cut.startswith("p2")],
+        "P1 from its first look at the others' requests to `Requesting := false`, and P2 from its test to "
+        "`HavePrivilege := false`, are not interrupted",
+    )
 
 
 def _statements(name: str) -> tuple[str, ...]:
@@ -124,12 +164,15 @@ def indivisible(lab: Lab, name: str, claimed: list[str], condition: str) -> Find
 @claim("SK-B-BOUND", PAPER, "Algorithm B: all sequence numbers stay in 0..L-1, for every L >= 2")
 def sk_b_bound(lab: Lab) -> Finding:
     found = [_bounded(lab, Setup(B, (ANY, ANY), True, options={"l": l}), l) for l in (2, 3, 4)]
-    found += [_bounded(lab, Setup(B, entries, options={"l": l}), l) for l in (2, 3, 4) for entries in ((ANY, ANY), (2, 2, 2))]
+    found += [
+        _bounded(lab, Setup(B, entries, options={"l": l}), l) for l in (2, 3, 4) for entries in ((ANY, ANY), (2, 2, 2))
+    ]
     return judge(found)
 
 
 def _bounded(lab: Lab, setup: Setup, l: int) -> Evidence:
-    from peerlock.check.properties import Local, MutualExclusion, Property
+    from peerlock.check.model import Local
+    from peerlock.check.properties import MutualExclusion, Property
 
     class Bounded(Property):
         name = "numbers"
@@ -144,7 +187,9 @@ def _bounded(lab: Lab, setup: Setup, l: int) -> Evidence:
 
     seen = lab.look(setup, watch=lambda model: [Bounded(model), MutualExclusion(model)])
     good = seen.finished and seen.verdicts["numbers"] == "holds"
-    return Evidence("exhaustive", f"every number in every state, {setup.words}", good, configurations=1, states=seen.states)
+    return Evidence(
+        "exhaustive", f"every number in every state, {setup.words}", good, configurations=1, states=seen.states
+    )
 
 
 def costs_by_node(one: Run) -> dict[Node, list[int]]:
@@ -162,6 +207,10 @@ def window_costs(one: Run, l: int) -> list[int]:
     return [sum(costs[at : at + l]) for costs in costs_by_node(one).values() for at in range(len(costs) - l + 1)]
 
 
+def _windows(one: Run, l: int) -> bool:
+    return max(window_costs(one, l)) <= l * one.n + one.n - 1
+
+
 @claim("SK-B-MAX", PAPER, "Algorithm B: at most L*N + (N-1) messages for L invocations by one node")
 def sk_b_max(lab: Lab) -> Finding:
     found = []
@@ -169,12 +218,23 @@ def sk_b_max(lab: Lab) -> Finding:
         for n in (2, 3, 5, 8):
             found.append(
                 lab.simulate(
-                    f"every window of L = {l} entries of a node, N = {n}", lab.seeds(10, 100),
-                    lambda one, l=l, n=n: max(window_costs(one, l)) <= l * n + n - 1,
-                    algorithm=B, nodes=n, entries=4 * l, options={"l": l}, delay="adversary:3",
+                    f"every window of L = {l} entries of a node, N = {n}",
+                    lab.seeds(10, 100),
+                    partial(_windows, l=l),
+                    algorithm=B,
+                    nodes=n,
+                    entries=4 * l,
+                    options={"l": l},
+                    delay="adversary:3",
                 )
-            )  # fmt: skip
-        found.append(lab.count(Setup(B, (0, l, 0), options={"l": l}), lambda cost: cost <= 2 * 3 - 1, f"L = {l} entries of one node alone"))
+            )
+        found.append(
+            lab.count(
+                Setup(B, (0, l, 0), options={"l": l}),
+                lambda cost, n: cost <= 2 * 3 - 1,
+                f"L = {l} entries of one node alone",
+            )
+        )
     return judge(found)
 
 
@@ -196,13 +256,25 @@ def sk_b_avg(lab: Lab) -> Finding:
         near = all(abs(mean - (n + (n - 1) / l)) < 0.001 for l, mean in means.items())
         falling = list(means.values()) == sorted(means.values(), reverse=True)
         found.append(
-            Evidence("simulated", f"mean beside N + (N-1)/L where every entry is asked for, N = {n}", near and falling, seeds=6,
-                     figures={"N": n, "mean by L": means, "claimed": {l: round(n + (n - 1) / l, 3) for l in means}})
-        )  # fmt: skip
+            Evidence(
+                "simulated",
+                f"mean beside N + (N-1)/L where every entry is asked for, N = {n}",
+                near and falling,
+                seeds=6,
+                figures={"N": n, "mean by L": means, "claimed": {l: round(n + (n - 1) / l, 3) for l in means}},
+            )
+        )
     idle = run(algorithm=B, nodes=5, entries=40, load="closed:30", options={"l": 4})
     mean = sum(idle.costs) / len(idle.costs)
-    found.append(Evidence("simulated", "under light load at most that: the holder enters again without asking",
-                          mean <= 5 + 4 / 4, seeds=1, figures={"mean": round(mean, 3)}))  # fmt: skip
+    found.append(
+        Evidence(
+            "simulated",
+            "under light load at most that: the holder enters again without asking",
+            mean <= 5 + 4 / 4,
+            seeds=1,
+            figures={"mean": round(mean, 3)},
+        )
+    )
     return judge(found)
 
 
@@ -223,11 +295,24 @@ def sk_b_faster(lab: Lab) -> Finding:
     for name in (B, RA):
         busy = run(algorithm=name, nodes=5, delay="constant:1", hold="constant:3")
         light = run(algorithm=name, nodes=5, delay="constant:1", load="poisson:0.005", entries=40)
-        waits[name] = {"exit to entry": max(busy.metrics.sync_delays), "mean wait, light load": round(sum(light.metrics.waits) / len(light.metrics.waits), 3)}
-    faster = waits[B]["exit to entry"] <= waits[RA]["exit to entry"] and waits[B]["mean wait, light load"] < waits[RA]["mean wait, light load"]
-    messages = Evidence("simulated", "fewer messages an entry, every entry asked for, N = 2 to 7, L = 2, 3, 4, 6", not not_fewer, seeds=24,
-                        figures={"not fewer for (N, L)": not_fewer})  # fmt: skip
-    some = Evidence("simulated", "the same without those (N, L)", len(not_fewer) < len(fewer), seeds=24 - len(not_fewer))
+        waits[name] = {
+            "exit to entry": max(busy.metrics.sync_delays),
+            "mean wait, light load": round(sum(light.metrics.waits) / len(light.metrics.waits), 3),
+        }
+    faster = (
+        waits[B]["exit to entry"] <= waits[RA]["exit to entry"]
+        and waits[B]["mean wait, light load"] < waits[RA]["mean wait, light load"]
+    )
+    messages = Evidence(
+        "simulated",
+        "fewer messages an entry, every entry asked for, N = 2 to 7, L = 2, 3, 4, 6",
+        not not_fewer,
+        seeds=24,
+        figures={"not fewer for (N, L)": not_fewer},
+    )
+    some = Evidence(
+        "simulated", "the same without those (N, L)", len(not_fewer) < len(fewer), seeds=24 - len(not_fewer)
+    )
     delay = Evidence("simulated", "never later after an exit, and sooner on average", faster, seeds=4, figures=waits)
     words = ", ".join(f"({n}, {l})" for n, l in not_fewer)
     return judge([messages, delay], given=[some, delay], condition=f"(N, L) is none of {words}" if not_fewer else None)
@@ -248,7 +333,13 @@ def sk_b_bits(lab: Lab) -> Finding:
             figures[f"N = {n}, L = {l}"] = [round(b, 1), round(ra, 1)]
             if b <= ra:
                 less.append((n, l))
-    claimed = Evidence("simulated", "bytes an entry on our wire, B beside RA, N = 2 to 9, L = 2, 4, 8", not less, seeds=32, figures=figures)
+    claimed = Evidence(
+        "simulated",
+        "bytes an entry on our wire, B beside RA, N = 2 to 9, L = 2, 4, 8",
+        not less,
+        seeds=32,
+        figures=figures,
+    )
     given = Evidence("simulated", "the same without the (N, L) where it is not so", len(less) < len(figures), seeds=32)
     words = ", ".join(f"({n}, {l})" for n, l in less)
     return judge([claimed], given=[given], condition=f"(N, L) is none of {words}" if less else None)

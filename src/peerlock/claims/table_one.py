@@ -1,19 +1,21 @@
 """Table I of the authors' response, as a machine computes it.
 
-Fifteen figures: for three algorithms the messages an entry, and four delays in round trips (one way is 0.5). Every message takes
-one *hop*, and N = 2 to 7. How each column is read:
+Fifteen figures: for three algorithms the messages an entry, and four delays in round trips (one way is 0.5). Every message
+takes one *hop*, and N = 2 to 7. How each column is read:
 
-- *messages*: of every entry, over all interleavings of small groups and over seeds.
-- *Note 1*: "average ... after previous node releases ..., assuming full overlap of initial REQUEST messages with previous node's
-  acquisition and critical section time": everybody always waits and stays for long; the mean time from an exit to the next entry.
-- *Note 2*, "minimum ... from network quiescent state (after initialization)", and *Note 3*, "typical": after each node has entered once
-  in turn and all is quiet, one node asks, alone. The least over all nodes and all orders of entering is the minimum. The most frequent
-  figure, over all nodes that did not enter last, is the typical one: the node that entered last is what Note 2 is about.
-- *Note 4*, "maximum number of roundtrip message times to grant ANY critical section from network quiescent state": several ask, at
-  times that are chosen to do harm; the longest time from the first request until somebody, anybody, is inside. What matters of a time
-  is its hop and whether it is a moment before or after others in that hop, so a time is a hop and a *moment*, of which there are a
-  few, and the figure is the limit for moments that are infinitely close. For small N all such times are looked at, from every order
-  of having entered before; for larger N what a search from many starting points finds: there the figure is a lower bound.
+- *messages*: of every entry, over seeds (and over all interleavings of small groups: CR-MSG, RA-MSG, RT-MSG).
+- *Note 1*, an average after the previous node's release, with the initial REQUESTs fully overlapped by that node's
+  acquisition and stay: everybody always waits and stays for long; the mean time from an exit to the next entry.
+- *Note 2*, the minimum from a quiescent network after initialization, and *Note 3*, the typical figure: after each node has
+  entered once in turn and all is quiet, one node asks, alone. The least over all nodes and all orders of entering is the
+  minimum. The most frequent figure over all nodes that did not enter last is the typical one: the node that entered last is
+  what Note 2 is about.
+- *Note 4*, the maximum until ANY critical section is granted, from a quiescent network: several ask, at times that are chosen
+  to do harm; the longest time from the first request until somebody, anybody, is inside. What matters of a time is its hop
+  and whether it is a moment before or after others in that hop, so a time is a hop and a *moment*, of which there are a few,
+  and the figure is the limit for moments that are infinitely close. For small N all such times are looked at, from every
+  order of having entered before; for larger N what a search from many starting points finds, and one schedule that was
+  built: there the figure is a lower bound.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ def note_1(name: str, n: int) -> float:
 
 def alone_after(name: str, n: int) -> tuple[list[float], list[float]]:
     """Round trips of a lone request: of whoever entered last, and of the others, over the orders of having entered."""
-    last, others = [], []
+    last: list[float] = []
+    others: list[float] = []
     for history in list(permutations(range(1, n + 1)))[:: max(1, n**4 // 120)]:
         for j in range(1, n + 1):
             waited = Hops(name, n, history).alone(j) / 2

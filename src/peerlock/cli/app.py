@@ -49,9 +49,9 @@ def main(
 
 def run() -> int:
     """Run the command that was asked for and give its exit code."""
-    from peerlock.cli import algorithms, bench, check, compare, diagram, play, sim, verdicts
+    from peerlock.cli import algorithms, bench, check, claims, compare, diagram, play, sim, verdicts
 
-    _ = (algorithms, bench, check, compare, diagram, play, sim, verdicts)
+    _ = (algorithms, bench, check, claims, compare, diagram, play, sim, verdicts)
     try:
         code = app(standalone_mode=False)
         return code if isinstance(code, int) else 0

@@ -1,0 +1,67 @@
+"""All claims, in the order of the papers, and how to test them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from functools import partial
+from multiprocessing import get_context
+
+from peerlock.claims import (
+    carvalho_roucairol,
+    dijkstra,
+    everybody,
+    helary_plouzeau_raynal,
+    ricart_agrawala,
+    suzuki_kasami,
+)
+from peerlock.claims.lab import Finding, Lab
+from peerlock.claims.registry import CLAIMS, PAPERS, Claim
+from peerlock.errors import UsageError
+
+MODULES = (everybody, suzuki_kasami, helary_plouzeau_raynal, dijkstra, ricart_agrawala, carvalho_roucairol)
+
+
+def select(wanted: Iterable[str]) -> list[Claim]:
+    """The claims of these ids; `ALL-ME` means that claim of every algorithm. None: all."""
+    found: dict[str, Claim] = {}
+    for key in wanted:
+        family = {one.id: one for one in CLAIMS.values() if one.id == key or one.id.startswith(f"{key}:")}
+        if not family:
+            near = difflib.get_close_matches(key, [*CLAIMS, *everybody.WORDS], n=3, cutoff=0.5)
+            hint = f"Did you mean {' or '.join(near)}?" if near else "peerlock claims --list shows them all."
+            raise UsageError(f"No claim is called {key!r}. {hint}")
+        found |= family
+    order = list(PAPERS)
+    return sorted((found or CLAIMS).values(), key=lambda one: order.index(one.paper))
+
+
+def examine(claims: list[Claim], *, full: bool, processes: int = 2) -> Iterator[tuple[Claim, Finding]]:
+    """Test claims, several at a time, and tell what was found in the order given."""
+    tasks: dict[str, list[str]] = {}
+    for one in claims:
+        # What is claimed of the same algorithm rests on the same explorations.
+        name = one.id.partition(":")[2]
+        tasks.setdefault(name or one.id, []).append(one.id)
+    work = partial(_examine, full=full)
+    found: dict[str, Finding] = {}
+    if processes < 2 or len(tasks) < 2:
+        for ids in tasks.values():
+            for key, finding in work(ids):
+                yield CLAIMS[key], finding
+        return
+    waiting = [one.id for one in claims]
+    with get_context("spawn").Pool(processes, maxtasksperchild=10) as pool:
+        for results in pool.imap_unordered(work, tasks.values()):
+            found |= dict(results)
+            while waiting and waiting[0] in found:
+                key = waiting.pop(0)
+                yield CLAIMS[key], found.pop(key)
+
+
+def _examine(ids: list[str], full: bool) -> list[tuple[str, Finding]]:
+    lab = Lab(full)
+    return [(key, CLAIMS[key].test(lab)) for key in ids]
+
+
+__all__ = ["CLAIMS", "MODULES", "PAPERS", "examine", "select"]
