@@ -15,7 +15,7 @@ from peerlock.claims import (
     ricart_agrawala,
     suzuki_kasami,
 )
-from peerlock.claims.lab import Finding, Lab
+from peerlock.claims.lab import Evidence, Finding, Lab, judge
 from peerlock.claims.registry import CLAIMS, PAPERS, Claim
 from peerlock.errors import UsageError
 
@@ -61,7 +61,16 @@ def examine(claims: list[Claim], *, full: bool, processes: int = 2) -> Iterator[
 
 def _examine(ids: list[str], full: bool) -> list[tuple[str, Finding]]:
     lab = Lab(full)
-    return [(key, CLAIMS[key].test(lab)) for key in ids]
+    return [(key, _tested(CLAIMS[key], lab)) for key in ids]
+
+
+def _tested(claim: Claim, lab: Lab) -> Finding:
+    try:
+        return claim.test(lab)
+    except Exception as problem:
+        # A broken algorithm need not come to an end that can be looked at: that is evidence too.
+        words = f"could not be carried out: {type(problem).__name__}: {problem}"
+        return judge([Evidence("constructed", words, False)])
 
 
 __all__ = ["CLAIMS", "MODULES", "PAPERS", "examine", "select"]

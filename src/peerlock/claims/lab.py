@@ -30,6 +30,7 @@ from peerlock.check.properties import Checks, Property, standard
 from peerlock.check.search import Search
 from peerlock.check.verdicts import shapes_of
 from peerlock.contract import NOBODY, Members, Mode, Neighbours, Node, Ring
+from peerlock.errors import PeerlockError
 from peerlock.observe import diagram as diagrams
 from peerlock.observe.metrics import Metrics
 from peerlock.sim.experiment import Experiment, Prepared
@@ -66,6 +67,20 @@ class Finding(Struct):
     repair: str | None = None
     repair_checked: bool | None = None
     drawing: str | None = None
+
+    @property
+    def against(self) -> list[str]:
+        """What speaks against the claim as it is printed."""
+        return [one.what for one in self.evidence if one.role == "as claimed" and not one.speaks_for]
+
+    @property
+    def words(self) -> str:
+        """The condition, or the repair, or else what speaks against it."""
+        if self.verdict == "holds only if":
+            return self.condition or ""
+        if self.repair:
+            return f"{'repaired and checked: ' if self.repair_checked else ''}{self.repair}"
+        return f"against it: {'; '.join(self.against)}" if self.against else ""
 
 
 def judge(
@@ -176,7 +191,11 @@ class Lab:
         properties = standard(model) if watch is None else watch(model)
         checks = Checks(properties)
         search = Search(model, checks)
-        outcome = search.run(max_states)
+        try:
+            outcome = search.run(max_states or (100_000_000 if self.full else 2_000_000))
+        except (PeerlockError, ArithmeticError, LookupError, TypeError, ValueError):
+            # A broken algorithm: it has done something that no driver can carry out.
+            return Seen(dict.fromkeys((prop.name for prop in properties), "violated"), 0, False, set(), 0, None, None)
         verdicts = checks.verdicts(outcome.violated, outcome.finished)
         if sum(left != 0 for left in setup.entries) < 2:
             verdicts = {name: verdict for name, verdict in verdicts.items() if not name.startswith("sometimes")}
@@ -279,9 +298,15 @@ class Lab:
         count, against = 0, None
         for seed in seeds:
             count += 1
-            if not good(Run(prepared, seed)) and against is None:
+            if not self._good(prepared, seed, good) and against is None:
                 against = command(prepared.experiment, seed)
         return Evidence("simulated", what, against is None, seeds=count, counterexample=against)
+
+    def _good(self, prepared: Prepared, seed: int, good: Callable[[Run], bool]) -> bool:
+        try:
+            return good(Run(prepared, seed))
+        except Exception:  # a broken algorithm stops in the middle of a run
+            return False
 
 
 class Run:

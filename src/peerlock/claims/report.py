@@ -74,16 +74,8 @@ def table(part: Found) -> list[str]:
     """The claims of a paper, one row each."""
     lines = ["| id | claim | verdict | |", "|---|---|---|---|"]
     for claim, finding in part:
-        lines.append(f"| {claim.id} | {_cell(claim.words)} | {finding.verdict} | {_cell(_words(finding))} |")
+        lines.append(f"| {claim.id} | {_cell(claim.words)} | {finding.verdict} | {_cell(finding.words)} |")
     return lines
-
-
-def _words(finding: Finding) -> str:
-    if finding.verdict == "holds only if":
-        return finding.condition or ""
-    if finding.repair:
-        return f"repair{' (checked)' if finding.repair_checked else ''}: {finding.repair}"
-    return ""
 
 
 def _page(directory: Path, title: str, part: Found) -> str:
@@ -99,7 +91,7 @@ def _claim(directory: Path, claim: Claim, finding: Finding) -> list[str]:
         "",
         f"*{claim.words}*",
         "",
-        f"**{finding.verdict}**" + (f": {_words(finding)}." if _words(finding) else "."),
+        f"**{finding.verdict}**" + (f": {finding.words}." if finding.words else "."),
     ]
     if finding.repair and finding.condition:
         lines.append(f"The repaired form was checked under a condition: {finding.condition}.")

@@ -50,7 +50,9 @@ def words(n: int) -> tuple[set[str], int]:
     shapes: dict[Node, Shape] = {j: Ring((j - 2) % n + 1, j % n + 1, 1) for j in range(1, n + 1)}
     model = Model(choose("dijkstra-ring"), shapes, (ANY,) * n)
     search = Search(model, Checks([MutualExclusion(model)]))
-    outcome = search.run()
+    outcome = search.run(5_000_000)
+    if not outcome.finished or outcome.violated:
+        raise ValueError(f"the states of a ring of {n} are not finitely many, or two are critical in one")
     cells = [[_cell(model, at, cell) for cell in range(len(column.cells))] for at, column in enumerate(model.columns)]
     found: set[str] = set()
     for level in search.levels:

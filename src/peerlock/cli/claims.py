@@ -109,9 +109,7 @@ def strength(finding: Finding) -> str:
 def _show(found: list[tuple[Claim, Finding]]) -> None:
     table = Table(Column("id", no_wrap=True), Column("verdict", no_wrap=True), "condition, or repair", "evidence")
     for claim, finding in found:
-        repair = f"repaired and checked: {finding.repair}" if finding.repair_checked else finding.repair
-        words = finding.condition if finding.verdict == "holds only if" else repair
-        table.add_row(claim.id, f"[{COLOUR[finding.verdict]}]{finding.verdict}[/]", words or "", strength(finding))
+        table.add_row(claim.id, f"[{COLOUR[finding.verdict]}]{finding.verdict}[/]", finding.words, strength(finding))
     out = console()
     out.print(table)
     counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in COLOUR}
