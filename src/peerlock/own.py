@@ -49,6 +49,7 @@ def load(path: str, class_name: str) -> Any:
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # annotations are looked up there
     try:
         # What the file prints is not part of any answer.
         with redirect_stdout(sys.stderr):

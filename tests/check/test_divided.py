@@ -26,11 +26,14 @@ FAILS = {
         "waiting_false": (2, 3, "mutual exclusion", 16),
         "using_true": (2, 2, "mutual exclusion", 8),
         "first_if": (2, 2, "no deadlock", 6),
+        "reply_deferred_true": (2, 3, "mutual exclusion", 18),
         "second_if": (2, 2, "no deadlock", 6),
+        "reply": (2, 3, "mutual exclusion", 10),
     },
     "ricart-agrawala-token": {
         "have_token_true": (2, 2, "mutual exclusion", 6),
         "in_critical_section_true": (2, 2, "mutual exclusion", 6),
+        "token_data_own": (2, 2, "mutual exclusion", 5),
         "in_critical_section_false": (2, 2, "mutual exclusion", 5),
         "look": (2, 2, "mutual exclusion", 5),
         "send_token": (2, 2, "mutual exclusion", 5),
@@ -69,6 +72,17 @@ def test_what_need_not_be_indivisible(name: str) -> None:
 def test_the_simulator_interrupts_too(name: str) -> None:
     for ran in run_seeds(name, range(1, 11), nodes=3, options={"cut": "+".join(harmless(name))}):
         assert (ran.metrics.violations, ran.world.stuck(), len(ran.costs)) == (0, [], 30)
+
+
+def test_a_second_token_is_a_verdict_and_not_a_mistake() -> None:
+    """A token that comes when nobody waits for it stays unread, as in the figures."""
+    model = Model(
+        choose("ricart-agrawala-token", cut="all"), shapes_of("ricart-agrawala-token", 2), (1, 1), {2: "write"}
+    )
+    assert Search(model, Checks(standard(model))).run().violated == "mutual exclusion"
+    model = Model(choose("suzuki-kasami-a", cut="p2_have_privilege_false"), shapes_of("suzuki-kasami-a", 2), (2, 2))
+    deadlock = [prop for prop in standard(model) if prop.name == "no deadlock"]
+    assert Search(model, Checks(deadlock)).run().finished
 
 
 def test_a_cut_that_does_not_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -12,11 +13,13 @@ from peerlock.check.early import Early, unfit
 from peerlock.check.explore import Explored, explore
 from peerlock.check.model import Model
 from peerlock.check.mutants import mechanical
-from peerlock.check.properties import Checks, MutualExclusion, Property, standard
+from peerlock.check.properties import Checks, MutualExclusion, Predicate, Property, standard
+from peerlock.check.properties import State as State_
 from peerlock.check.search import Outcome, Search
+from peerlock.check.symmetry import groups
 from peerlock.check.verdicts import shapes_of
 from peerlock.contract import NOBODY, Members, Mode, Node, Out, Shape, State, Wire
-from peerlock.own import wrap
+from peerlock.own import load, wrap
 
 FORMS = [(name, form == "as_printed") for name, entry in CATALOGUE.items() for form in entry.forms]
 
@@ -139,6 +142,35 @@ def test_too_much_assumed_is_found_out() -> None:
     assert {kind for kind, _, _ in early.refuted(search.engine)} == {"FIRST"}
     found = explore(lambda: Model(wrap(Racy), shapes, (1, 1)), exclusion, lambda search: search.run(), groups={})
     assert found.outcome.violated == "mutual exclusion"
+
+
+def test_a_property_that_names_nodes_is_not_checked_on_renamed_states() -> None:
+    """A ring of three can be rotated; what is asked of node 1 cannot."""
+    chosen, shapes = choose("dijkstra-ring"), shapes_of("dijkstra-ring", 3)
+
+    def never(state: State_) -> bool:
+        return not (state.where[1] == "idle" and state.where[2] == "inside" and state.where[3] == "waiting")
+
+    found = explore(
+        lambda: Model(chosen, shapes, (1, 1, 1)),
+        lambda model: [Predicate(model, "never", never)],
+        lambda search: search.run(),
+        groups=groups(shapes),
+    )
+    assert (found.outcome.violated, found.reduction) == ("never", None)
+
+
+def test_an_algorithm_that_cannot_be_renamed_is_searched_without(tmp_path: Path) -> None:
+    """`me: int` says nothing of a node; renamed states are nonsense, and that is not the algorithm's fault."""
+    shapes: dict[Node, Shape] = dict.fromkeys((1, 2), Members((1, 2), 1))
+    found = explore(lambda: Model(wrap(Racy), shapes, (1, 1)), exclusion, lambda search: search.run(), groups(shapes))
+    assert found.outcome.violated == "mutual exclusion"
+    text = (Path(__file__).parents[2] / "examples" / "my_lock.py").read_text()
+    (tmp_path / "plain.py").write_text(text.replace("from __future__ import annotations\n", ""))
+    own = wrap(load(str(tmp_path / "plain.py"), "CentralLock"))
+    three: dict[Node, Shape] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
+    found = explore(lambda: Model(own, three, (1, 1, 1)), standard, lambda search: search.run(), groups(three))
+    assert (found.outcome.finished, found.outcome.violated) == (True, None)
 
 
 def test_where_it_does_not_fit() -> None:

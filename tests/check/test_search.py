@@ -10,6 +10,7 @@ from peerlock.algorithms import choose
 from peerlock.check.model import Model
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Outcome, Search
+from peerlock.check.verdicts import shapes_of
 from peerlock.contract import NOBODY, Members, Neighbours, Node, Ring, Shape
 from reference_search import explore
 
@@ -126,3 +127,12 @@ def test_implicit_replies_need_their_time() -> None:
 def test_failure_handling_as_printed_is_unsafe_when_nobody_is_dead() -> None:
     found = search("ricart-agrawala-failures", 2, 1, {2: "write"}, as_printed=True)
     assert found.violated == "mutual exclusion"
+
+
+@pytest.mark.parametrize("chunk", [100, 1000, 5000])
+@pytest.mark.parametrize("bits", [20, 26, 30, 32])
+def test_no_state_is_lost_when_the_keys_become_random(bits: int, chunk: int) -> None:
+    """The switch puts a level that is being expanded into another order, wherever in it it happens."""
+    model = Model(choose("ricart-agrawala"), shapes_of("ricart-agrawala", 3), (2, 2, 2))
+    outcome = Search(model, Checks(standard(model)), exact_bits=bits, chunk=chunk).run()
+    assert (outcome.exact, outcome.states, outcome.transitions) == (False, 39_933, 134_067)

@@ -217,7 +217,9 @@ def typed(name: str, option: str, value: Any, hint: Any) -> Any:
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError:
-        words = {"int": "a whole number", "bool": "true or false", "float": "a number"}
+        words = {"int": "a whole number", "bool": "true or false", "float": "a number", "str": "a word"}
+        if "tuple[int" in str(hint):
+            raise UsageError(f"{name}: {option} must be whole numbers like 1,2,3; got {value!r}.") from None
         wanted = words.get(str(getattr(hint, "__name__", hint)), str(hint).replace(" | None", ""))
         raise UsageError(f"{name}: {option} must be {wanted}; got {value!r}.") from None
 

@@ -16,9 +16,9 @@ from peerlock.contract import Members, Mode, Node, Out
 
 class CarvalhoRoucairolDivided(Divided, kw_only=True):
     statements: ClassVar[tuple[str, ...]] = (
-        "our_number", "ask", "waiting_false", "using_true",
+        "our_number", "ask", "send_request", "waiting_false", "using_true",
         "look", "send_reply",
-        "our_priority", "first_if", "second_if", "third_if",
+        "our_priority", "first_if", "reply_deferred_true", "second_if", "reply", "third_if", "ask_again",
     )  # fmt: skip
 
     our_sequence_number: int = 0
@@ -49,17 +49,22 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
         return "ask"
 
     def ask(self, who: Process, out: Out[Message]) -> str:
-        """if not A[j] then send REQUEST(Our_Sequence_Number, ME) to j, for one j"""
-        j = self.others[self.j]
-        if j not in self.a:
-            out.send(j, Request(self.our_sequence_number))
+        """if not A[j] then, for one j"""
+        return "send_request" if self.others[self.j] not in self.a else self.after_ask()
+
+    def send_request(self, who: Process, out: Out[Message]) -> str:
+        """send REQUEST(Our_Sequence_Number, ME) to j"""
+        out.send(self.others[self.j], Request(self.our_sequence_number))
+        return self.after_ask()
+
+    def after_ask(self) -> str:
         self.j += 1
         if self.j < len(self.others):
             return "ask"
         self.waits, self.j = True, 0
-        return self.wait()
+        return self.wait_over()
 
-    def wait(self) -> str:
+    def wait_over(self) -> str:
         """waitfor A[j] true for all j"""
         if not self.waits or len(self.a) < len(self.others):
             return ""
@@ -117,7 +122,7 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
         """A[j] := true"""
         assert self.treated is not None
         self.a |= {self.treated[0]}
-        self.run("user", self.wait(), out)
+        self.run("user", self.wait_over(), out)
         return ""
 
     def hgst(self, who: Process, out: Out[Message]) -> str:
@@ -134,31 +139,42 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
         return "first_if"
 
     def first_if(self, who: Process, out: Out[Message]) -> str:
-        """if Using or (Waiting and Our_Priority) then Reply_Deferred[j] := true"""
+        """if Using or (Waiting and Our_Priority) then"""
+        return "reply_deferred_true" if self.using or (self.waiting and self.priority) else "second_if"
+
+    def reply_deferred_true(self, who: Process, out: Out[Message]) -> str:
+        """Reply_Deferred[j] := true"""
         assert self.treated is not None
-        if self.using or (self.waiting and self.priority):
-            self.reply_deferred |= {self.treated[0]}
+        self.reply_deferred |= {self.treated[0]}
         return "second_if"
 
     def second_if(self, who: Process, out: Out[Message]) -> str:
-        """if not (Using or Waiting) or (Waiting and not A[j] and not Our_Priority) then A[j] := false; send REPLY"""
+        """if not (Using or Waiting) or (Waiting and not A[j] and not Our_Priority) then"""
         assert self.treated is not None
         j = self.treated[0]
         if not (self.using or self.waiting) or (self.waiting and j not in self.a and not self.priority):
-            self.a -= {j}
-            out.send(j, Reply())
-            if "third_if" not in self.cut:
-                self.priority = False
-                return ""  # nothing can have changed: A[j] is false
+            return "reply"
+        return "third_if"
+
+    def reply(self, who: Process, out: Out[Message]) -> str:
+        """A[j] := false; send REPLY(ME) to j"""
+        assert self.treated is not None
+        self.a -= {self.treated[0]}
+        out.send(self.treated[0], Reply())
         return "third_if"
 
     def third_if(self, who: Process, out: Out[Message]) -> str:
-        """if Waiting and A[j] and not Our_Priority then A[j] := false; send REPLY and REQUEST"""
+        """if Waiting and A[j] and not Our_Priority then"""
         assert self.treated is not None
-        j, ours = self.treated[0], self.our_sequence_number
-        if self.waiting and j in self.a and not self.priority:
-            self.a -= {j}
-            out.send(j, Reply())
-            out.send(j, Request(ours))
+        again = self.waiting and self.treated[0] in self.a and not self.priority
         self.priority = False
+        return "ask_again" if again else ""
+
+    def ask_again(self, who: Process, out: Out[Message]) -> str:
+        """A[j] := false; send REPLY(ME) to j; send REQUEST(Our_Sequence_Number, ME) to j"""
+        assert self.treated is not None
+        j = self.treated[0]
+        self.a -= {j}
+        out.send(j, Reply())
+        out.send(j, Request(self.our_sequence_number))
         return ""

@@ -34,6 +34,8 @@ class Divided(State, kw_only=True):
     cut: tuple[str, ...]
     user: str = ""  # the statement before which the user was interrupted
     treat: str = ""  # the same for the process that treats messages
+    at_wait: bool = False  # the user waits for the token
+    mail: tuple[Any, ...] = ()  # tokens that came when the user was not at its wait
     treated: tuple[Node, Any] | None = None  # the message under treatment
     unread: tuple[tuple[Node, Any], ...] = ()  # messages that came meanwhile
 
@@ -75,6 +77,27 @@ class Divided(State, kw_only=True):
     def on_timeout(self, name: str, out: Out[Any]) -> None:
         assert name in ("user", "treat")
         self.run(name, getattr(self, name), out, go_on=True)  # type: ignore[arg-type]
+
+    def wait(self, out: Out[Any]) -> str:
+        """The user waits for the token; if one has come already, it goes on at once."""
+        self.at_wait = True
+        return self.go_on()
+
+    def token_came(self, message: Wire, out: Out[Any]) -> None:
+        """A token is for the user, and only at its wait."""
+        self.mail = (*self.mail, message)
+        self.run("user", self.go_on(), out)
+
+    def go_on(self) -> str:
+        """The statement after the wait, if it is over; the token's contents are read then."""
+        if not (self.at_wait and self.mail):
+            return ""
+        message, self.mail, self.at_wait = self.mail[0], self.mail[1:], False
+        return self.read(message)
+
+    def read(self, token: Any) -> str:
+        """Take over what the token carries; the statement that follows."""
+        raise NotImplementedError  # a subclass knows its token
 
     def to_be_treated(self, source: Node, message: Wire, out: Out[Any]) -> None:
         """A message for the process that treats messages; it waits if that one is busy."""

@@ -16,7 +16,7 @@ from peerlock.contract import Members, Mode, Node, Out, Row, put, row
 class RicartAgrawalaTokenDivided(Divided, kw_only=True):
     statements: ClassVar[tuple[str, ...]] = (
         "ask", "have_token_true", "in_critical_section_true",
-        "in_critical_section_false", "look", "send_token", "have_token_false",
+        "token_data_own", "in_critical_section_false", "look", "send_token", "have_token_false",
         "test_idle_token",
     )  # fmt: skip
 
@@ -47,14 +47,17 @@ class RicartAgrawalaTokenDivided(Divided, kw_only=True):
         """our_sequence_number := our_sequence_number + 1; BROADCAST REQUEST; WAITFOR TOKEN"""
         self.our_sequence_number += 1
         out.broadcast(self.others, Request(self.our_sequence_number))
-        return ""
+        return self.wait(out)
 
     def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Token):
-            self.token_data = message.token_data
-            self.run("user", "have_token_true", out)
+            self.token_came(message, out)
         else:
             self.to_be_treated(source, message, out)
+
+    def read(self, token: Token) -> str:
+        self.token_data = token.token_data
+        return "have_token_true"
 
     def have_token_true(self, who: Process, out: Out[Message]) -> str:
         """have_token := TRUE"""

@@ -16,7 +16,7 @@ from peerlock.contract import Members, Mode, Node, Out, Row, put, row
 class SuzukiKasamiADivided(Divided, kw_only=True):
     statements: ClassVar[tuple[str, ...]] = (
         "test_have_privilege", "next_number", "have_privilege_true",
-        "ln_own", "look", "test_q", "have_privilege_false", "send_privilege", "requesting_false",
+        "ln_own", "look", "append", "test_q", "have_privilege_false", "send_privilege", "requesting_false",
         "p2_test", "p2_have_privilege_false", "p2_send_privilege",
     )  # fmt: skip
 
@@ -54,14 +54,17 @@ class SuzukiKasamiADivided(Divided, kw_only=True):
         self.rn = put(self.rn, self.me, self.rn[self.me] + 1)
         for j in self.others:
             out.send(j, Request(self.rn[self.me]))
-        return ""
+        return self.wait(out)
 
     def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Privilege):
-            self.q, self.ln = message.q, message.ln
-            self.run("user", "have_privilege_true", out)
+            self.token_came(message, out)
         else:
             self.to_be_treated(source, message, out)
+
+    def read(self, token: Privilege) -> str:
+        self.q, self.ln = token.q, token.ln
+        return "have_privilege_true"
 
     def have_privilege_true(self, who: Process, out: Out[Message]) -> str:
         """HavePrivilege := true, and the critical section"""
@@ -78,10 +81,16 @@ class SuzukiKasamiADivided(Divided, kw_only=True):
         return "look"
 
     def look(self, who: Process, out: Out[Message]) -> str:
-        """if not in(Q, j) and RN[j] = LN[j] + 1 then Q := append(Q, j), for one j"""
+        """if not in(Q, j) and RN[j] = LN[j] + 1 then, for one j"""
         j = self.others[self.j]
-        if j not in self.q and self.rn[j] == self.ln[j] + 1:
-            self.q = (*self.q, j)
+        return "append" if j not in self.q and self.rn[j] == self.ln[j] + 1 else self.next_j()
+
+    def append(self, who: Process, out: Out[Message]) -> str:
+        """Q := append(Q, j)"""
+        self.q = (*self.q, self.others[self.j])
+        return self.next_j()
+
+    def next_j(self) -> str:
         self.j += 1
         return "look" if self.j < len(self.others) else "test_q"
 

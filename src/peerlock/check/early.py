@@ -41,7 +41,6 @@ import numpy as np
 from peerlock.check.engine import Cells, Engine
 from peerlock.check.model import Action, Letter, Model
 from peerlock.check.properties import Property
-from peerlock.errors import ContractError
 
 MOST = 6  # letters that may be late in one shadow; if there are more, the class with the most in one is refused
 MOST_SHADOWS = 20_000  # of one node; likewise
@@ -177,7 +176,7 @@ class Early:
                         for other in self._after(at, cell, shadow, action, number == chosen[cell]):
                             push(action.cell, other)
                     self._can_do_the_same(at, cell, shadow)
-            except (Differs, ContractError):
+            except Exception:  # it differs, or the algorithm cannot be brought into this state at all
                 refuted.add(oldest)
                 continue
             for other_cell in added.get(cell, ()):

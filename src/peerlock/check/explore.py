@@ -30,6 +30,7 @@ class Explored(Struct):
     checks: Checks
     outcome: Outcome
     reduction: str | None = None  # in words; None: every state was looked at
+    verified: bool = False  # was every step that the reduction relies on checked to allow it?
     shortest: bool = True  # is the way to a violation the shortest?
 
 
@@ -39,12 +40,16 @@ def explore(
     run: Callable[[Search], Outcome],
     groups: Groups | None = None,
     note: Callable[[str], None] = lambda words: None,
+    most: int | None = None,
 ) -> Explored:
-    """Explore a model; `groups` are the renamings to try, None: no reduction. `note` hears why one is not used."""
+    """Explore a model; `groups` are the renamings to try, None: no reduction. `note` hears why one is not used.
+
+    `most` states are looked at to find the shortest way to what a reduction has found.
+    """
     if groups is not None:
         why: list[str] = []
         found = _by_symmetry(new_model, properties, run, groups, why.append) or _by_partial_order(
-            new_model, properties, run, why.append
+            new_model, properties, run, why.append, most or SHORTEN
         )
         if found is None or found.reduction is None:
             for words in why:
@@ -64,6 +69,11 @@ def _by_symmetry(
     groups: Groups,
     note: Callable[[str], None],
 ) -> Explored | None:
+    model = new_model()
+    who = [prop.name for prop in properties(model) if not prop.symmetric]
+    if who:
+        note(f"not reduced by symmetry: {', '.join(who)} may look at who is who")
+        return None
     for words, group in groups.items():
         model = new_model()
         found = properties(model)
@@ -78,8 +88,12 @@ def _by_symmetry(
             symmetry.verify(search.engine)
         except NotSymmetric as why:
             note(f"not reduced by {words}: {why}")
+        except Exception as problem:
+            # A renamed state can be one that the algorithm does not know. If it is the algorithm's own fault, the search
+            # without a reduction will say so.
+            note(f"not reduced by {words}: {type(problem).__name__}: {problem}")
         else:
-            return Explored(search, checks, outcome, f"symmetry ({words})")
+            return Explored(search, checks, outcome, f"symmetry ({words})", verified=True)
     return None
 
 
@@ -88,6 +102,7 @@ def _by_partial_order(
     properties: Callable[[Model], list[Property]],
     run: Callable[[Search], Outcome],
     note: Callable[[str], None],
+    most: int,
 ) -> Explored | None:
     model = new_model()
     why = unfit(model, properties(model))
@@ -103,13 +118,19 @@ def _by_partial_order(
         search = Search(model, checks, early=early)
         outcome = run(search)
         if outcome.violated:
-            return _shortened(new_model, properties, Explored(search, checks, outcome, "partial order", shortest=False))
+            return _shortened(
+                new_model, properties, Explored(search, checks, outcome, "partial order", shortest=False), most
+            )
         if not outcome.finished:
+            return Explored(search, checks, outcome, "partial order" if early.used else None)
+        try:
+            refuted = early.refuted(search.engine)
+        except KeyboardInterrupt:
+            outcome.finished = False
             return Explored(search, checks, outcome, "partial order")
-        refuted = early.refuted(search.engine)
         if not refuted and early.used:
             if all(verdict == "holds" for verdict in checks.verdicts(None, True).values()):
-                return Explored(search, checks, outcome, "partial order")
+                return Explored(search, checks, outcome, "partial order", verified=True)
             # Something that should happen sometimes did not. Whether it never does, only all states can tell.
             note("not reduced by partial order: a state that was skipped may show what was not seen")
             return None
@@ -120,11 +141,14 @@ def _by_partial_order(
 
 
 def _shortened(
-    new_model: Callable[[], Model], properties: Callable[[Model], list[Property]], found: Explored
+    new_model: Callable[[], Model], properties: Callable[[Model], list[Property]], found: Explored, most: int
 ) -> Explored:
     """The same violation by the shortest way, if that can be found in good time."""
     model = new_model()
     checks = Checks(properties(model))
     search = Search(model, checks)
-    outcome = search.run(SHORTEN)
+    try:
+        outcome = search.run(most)
+    except KeyboardInterrupt:
+        return found
     return Explored(search, checks, outcome, found.reduction) if outcome.violated else found

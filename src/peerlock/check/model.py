@@ -278,6 +278,9 @@ class Model:
         except AssertionError as problem:
             broken = local._replace(where="broken", broken=str(problem) or "an assertion of the algorithm failed")
             return column.local(broken), (), False
+        except Exception:
+            with self.chosen.blamed(what):
+                raise
         if out.entered:
             where = self._became(at, where, "waiting", "inside")
         changed = out.ended and where in ("joining", "leaving")

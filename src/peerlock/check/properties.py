@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from peerlock.check.engine import Cells
 from peerlock.check.model import Letter, Local, Model
 from peerlock.contract import Node
+from peerlock.errors import PeerlockError, UsageError
 
 Sums = NDArray[np.int64]
 Bad = NDArray[np.bool_]
@@ -42,12 +43,14 @@ class Property:
         """Which sums are bad; `enabled` counts the actions that can happen."""
         raise NotImplementedError  # a subclass says which
 
-    # For the reduction by partial order (`early`): does `ignores` know what this property looks at?
-    can_ignore = True
+    # For the reductions. By symmetry: is it the same for a state and the same state with its nodes renamed? By partial
+    # order (`early`): does `ignores` know what this property looks at?
+    symmetric = False
+    can_ignore = False
 
     def ignores(self, before: Local, letter: Letter, after: Local, sent: Sequence[Letter]) -> bool:
         """Can the property not see that this letter was delivered? (Where the node is and its mode stay the same.)"""
-        return True
+        return False
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
         sums = np.zeros(len(enabled), np.int64)
@@ -64,7 +67,17 @@ class Property:
         return have
 
 
-class MutualExclusion(Property):
+class LooksAtWhere(Property):
+    """Looks at nothing but where the nodes are and in which mode, whoever they are."""
+
+    symmetric = True
+    can_ignore = True
+
+    def ignores(self, before: Local, letter: Letter, after: Local, sent: Sequence[Letter]) -> bool:
+        return True
+
+
+class MutualExclusion(LooksAtWhere):
     """ALL-ME: one writer inside, or readers."""
 
     name = "mutual exclusion"
@@ -76,7 +89,7 @@ class MutualExclusion(Property):
         return np.asarray((sums > 1 << 16) | (sums >> 16 > 1), bool)
 
 
-class Deadlock(Property):
+class Deadlock(LooksAtWhere):
     """ALL-DF: if nothing more can happen, nobody is in the middle of an invocation. A run that ends has done every entry."""
 
     name = "no deadlock"
@@ -88,7 +101,7 @@ class Deadlock(Property):
         return np.asarray((enabled == 0) & (sums > 0), bool)
 
 
-class Assertions(Property):
+class Assertions(LooksAtWhere):
     """No assertion of the algorithm fails, and no message comes that it excludes."""
 
     name = "assertions"
@@ -104,6 +117,7 @@ class OneToken(Property):
     """At most one token, those under way included. `at_node(algorithm)` and `kinds` say what a token is."""
 
     name = "one token"
+    symmetric = can_ignore = True
 
     def __init__(self, model: Model, at_node: Callable[[Any], bool], kinds: frozenset[str]) -> None:
         super().__init__(model)
@@ -125,6 +139,7 @@ class PermissionsExclude(Property):
     """CR-AUTH: never both A_i[j] and A_j[i]."""
 
     name = "CR-AUTH"
+    symmetric = can_ignore = True
 
     def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
         n = len(self.model.nodes)
@@ -146,6 +161,7 @@ class ClocksAreAhead(Property):
     """HPR, proof of Theorem 3: whoever has received a request has a clock greater than its stamp."""
 
     name = "HPR-SF, the clocks"
+    symmetric = can_ignore = True
 
     def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
         process = local.algorithm
@@ -166,7 +182,7 @@ class DijkstraInvariants(Property):
     """
 
     name = "EWD-P0..P6, EWD-LINK"
-    can_ignore = False
+    symmetric = True
 
     def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
         process = local.algorithm
@@ -223,19 +239,25 @@ class State:
 class Predicate(Property):
     """A property as a function of the whole state: true means good. Slow: a Python call a state."""
 
-    can_ignore = False
-
     def __init__(self, model: Model, name: str, good: Callable[[State], bool], sometimes: bool = False) -> None:
         super().__init__(model)
         self.name, self.good, self.sometimes = name, good, sometimes
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
+        try:
+            return self._looked(columns)
+        except PeerlockError:
+            raise
+        except Exception as problem:
+            raise UsageError(f"The property {self.name} raised {type(problem).__name__}: {problem}.") from problem
+
+    def _looked(self, columns: list[Cells]) -> Bad:
         rows = zip(*(column.tolist() for column in columns[: len(self.model.nodes)]), strict=True)
         # A sometimes property asks for the states that are like this, an always property for those that are not.
         return np.array([bool(self.good(State(self.model, row))) == self.sometimes for row in rows], bool)
 
 
-class SomebodyWaitsWhileAnotherIsInside(Property):
+class SomebodyWaitsWhileAnotherIsInside(LooksAtWhere):
     """The model is not vacuous: there is contention in it."""
 
     name = "sometimes one waits while another is inside"
@@ -248,7 +270,7 @@ class SomebodyWaitsWhileAnotherIsInside(Property):
         return (sums & 0xFFFF > 0) & (sums >> 16 > 0)
 
 
-class EverybodyEnters(Property):
+class EverybodyEnters(LooksAtWhere):
     """The model is not vacuous: with every node there is a state in which it is inside. Seen from the cells, not from rows."""
 
     name = "sometimes each node that may ask is inside"
@@ -271,7 +293,7 @@ class EverybodyEnters(Property):
         return int(local.where == "inside")
 
 
-class ReadersShare(Property):
+class ReadersShare(LooksAtWhere):
     """The readers' lock is not vacuous: two readers are inside together."""
 
     name = "sometimes two readers are inside together"

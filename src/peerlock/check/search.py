@@ -135,7 +135,20 @@ class Search:
         return self.engine.unpack(level.keys[part])
 
     def _next(self, level: Level) -> Level:
-        pending: list[Level] = []
+        before = self.outcome.transitions
+        while True:
+            exact, pending = self.engine.exact, list[Level]()
+            if self._expand_all(level, pending):
+                return self._merged(pending)
+            assert exact and not self.engine.exact
+            # The keys have become random numbers, and the rows of the level have another order: begin it again. What was
+            # found of the next level so far has not been seen.
+            self.outcome.transitions = before
+            self.runs[:] = [np.sort(np.concatenate([known.keys for known in self.levels]))]
+
+    def _expand_all(self, level: Level, pending: list[Level]) -> bool:
+        """Expand a level chunk by chunk; false if it was put into another order on the way."""
+        exact = self.engine.exact
         for part in self.chunks(level):
             while True:
                 try:
@@ -143,7 +156,9 @@ class Search:
                     break
                 except Outgrown:
                     self.engine.grow([*self.levels, *pending], self.runs)
-        return self._merged(pending)
+                    if self.engine.exact != exact:
+                        return False
+        return True
 
     def _expand(self, level: Level, part: slice) -> Level:
         """The states that a chunk leads to and that were not seen in an earlier level."""

@@ -84,7 +84,11 @@ def _fields(kind: type) -> dict[str, Callable[[Any, Renaming], Any]]:
         hints |= {name: str(hint) for name, hint in inspect.get_annotations(base).items()}
     found = {}
     for name in kind.__struct_fields__:  # type: ignore[attr-defined]
-        how = _how(ast.parse(hints[name], mode="eval").body, name)
+        try:
+            hint = ast.parse(hints[name], mode="eval").body
+        except SyntaxError:
+            raise NotSymmetric(f"the annotation of {name} cannot be read") from None
+        how = _how(hint, name)
         if how is not None:
             found[name] = how
     return found

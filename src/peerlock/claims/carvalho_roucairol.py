@@ -9,7 +9,7 @@ from peerlock.check.properties import Property
 from peerlock.claims import table_one
 from peerlock.claims.everybody import evidence
 from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, judge
-from peerlock.claims.orders import kept, strongest
+from peerlock.claims.orders import ORDERS, strongest
 from peerlock.claims.registry import claim
 from peerlock.claims.suzuki_kasami import _statements, indivisible
 from peerlock.contract import Mode, Node
@@ -125,15 +125,16 @@ def needed(lab: Lab, name: str) -> Finding:
 def resp_hb(lab: Lab) -> Finding:
     claimed: list[Evidence] = []
     given: list[Evidence] = []
-    for name, words in ((RA, "the original"), (CR, "the modified")):
-        for order, into in (("happened before", claimed), ("request chain", given)):
-            one = kept(lab, name, order)
-            one.what = f"{words} algorithm: {one.what}"
-            into.append(one)
+    words = []
+    for name, which in ((RA, "the original"), (CR, "the modified")):
+        order, found = strongest(lab, name, ORDERS[1:])
+        claimed.append(found[0])
+        given += found[-1:]
+        words.append(f"for {which} algorithm: {order}")
+        for one in found:
+            one.what = f"{which} algorithm: {one.what}"
     return judge(
-        claimed,
-        given=given,
-        condition="the chain of messages from one REQUEST to the other consists of REQUESTs: a REPLY carries no number",
+        claimed, given=given, condition=f"happened before is meant as, {'; '.join(words)} (see claims/orders.py)"
     )
 
 

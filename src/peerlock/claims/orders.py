@@ -115,8 +115,7 @@ def kept(lab: Lab, name: str, order: str, **settings: Any) -> Evidence:
     """Is this order kept, for every pair of three nodes?"""
     states, count, script, drawing = 0, 0, None, None
     for first, second in permutations((1, 2, 3), 2):
-        entries = tuple(2 if node == second or lab.full else 1 for node in (1, 2, 3))
-        setup = Setup(name, entries, **settings)
+        setup = Setup(name, (3, 3, 3) if lab.full else (2, 2, 2), **settings)
         seen = lab.look(setup, [Order(order, first, second)], _in_order)
         states, count = states + seen.states, count + 1
         if seen.verdicts["in order"] != "holds":

@@ -138,8 +138,8 @@ def sk_indiv(lab: Lab) -> Finding:
         lab,
         A,
         [cut for cut in _statements(A) if not cut.startswith("p2")],
-        "P1 from its first look at the others' requests to `Requesting := false`, and P2 from its test to "
-        "`HavePrivilege := false`, are not interrupted",
+        "P1 is not interrupted between its first look at the others' requests and `HavePrivilege := false` or, if nobody "
+        "waits, `Requesting := false`; nor P2 between its test and `HavePrivilege := false`",
     )
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from peerlock.check import counterexample
-from peerlock.check.explore import explore
+from peerlock.check.explore import SHORTEN, explore
 from peerlock.check.liveness import Graph, Lasso
 from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Overtaking
@@ -83,7 +83,7 @@ def check(
         bool, typer.Option("--reduce/--no-reduce", help="Explore states that differ only in who is who once.")
     ] = False,
     max_states: Annotated[int | None, typer.Option(help="Stop after so many states.", min=1)] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop after so long.", min=0)] = None,
     transcript: Annotated[
         Path | None, typer.Option(help="Write the counterexample as a transcript for peerlock play.")
     ] = None,
@@ -121,7 +121,8 @@ def check(
         lambda model: _properties(model, property_ or []),
         lambda search: _run(search, max_states, max_seconds),
         groups(shapes) if reduce else None,
-        note=lambda words: print(f"peerlock: note: {words}.", file=sys.stderr),
+        note=lambda words: print(f"peerlock: note: {words.rstrip('.')}.", file=sys.stderr),
+        most=max_states and min(max_states, SHORTEN),
     )
     search, checks, outcome = explored.search, explored.checks, explored.outcome
     model = search.model
@@ -157,6 +158,7 @@ def check(
         "exact": outcome.exact,
         "collision_bound": outcome.collision_bound,
         "reduction": explored.reduction,
+        "reduction_checked": explored.verified,
         "shortest": explored.shortest,
         "trace": counterexample.steps(model, way),
         "loop_from": len(lasso.stem) if lasso else None,
@@ -279,7 +281,12 @@ def _show(result: dict[str, Any], title: str, script: str, events: list[Any]) ->
         f"{result['seconds']:.1f} s, {result['peak_mb']} MB"
     )
     if result["reduction"]:
-        out.print(f"Reduced by {result['reduction']}; every step was checked to allow it.")
+        checked = (
+            "every step was checked to allow it"
+            if result["reduction_checked"]
+            else "not checked: it did not come to that"
+        )
+        out.print(f"Reduced by {result['reduction']}; {checked}.")
     if not result["exact"]:
         out.print(
             f"States are told apart by 64-bit keys; two were confused with a chance below {result['collision_bound']:.1e}."
