@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test debian check-style check-types check-imports unit bench-sim check-deep bench-check clean
+.PHONY: demo test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
 
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
@@ -34,6 +34,10 @@ bench-sim: $(VENV)/test
 # The long explorations: half an hour on two cores. The table is part of the documentation.
 check-deep: $(VENV)/test
 	$(BIN)/peerlock verdicts --out docs/reference/verdicts.md
+
+# Every claim of the papers, with large explorations; the tables in docs/papers are made anew, and a report in out/claims.
+claims: $(VENV)/test
+	$(BIN)/peerlock claims --full --out out/claims --docs docs/papers
 
 bench-check: $(VENV)/test
 	scripts/debian_packages spin gcc libc6-dev

@@ -217,7 +217,8 @@ class Image:
 def escapes(automaton: Automaton, rule: Rule, target: Automaton) -> str | None:
     """A shortest word that the rule makes of a word of `automaton` and that `target` rejects; None: there is none."""
     start, step, done = Image(automaton, rule).words_like()
-    return _first_difference([(start, step, done)], target, automaton.letters)
+    made = "".join(becomes for _, becomes in (rule.first, rule.inside, rule.last))
+    return _first_difference([(start, step, done)], target, [*automaton.letters, *made])
 
 
 def uncovered(target: Automaton, images: Iterable[tuple[Automaton, Rule]], also: Automaton) -> str | None:

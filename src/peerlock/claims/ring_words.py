@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from typing import Any
 
 from msgspec import Struct
 
@@ -148,12 +149,9 @@ def _step(process: str, holds: bool, event: str) -> Iterator[Rule | Collision]:
     )
 
 
-def _own(algorithm: type, message: Signal | Token) -> object:
+def _own(algorithm: Any, message: Signal | Token) -> object:
     """A mutant is a module of its own, with messages of its own."""
-    import sys
-
-    module = sys.modules.get(algorithm.__module__)
-    return getattr(module, type(message).__name__)() if module else message
+    return algorithm.receive.__globals__[type(message).__name__]()
 
 
 def _on_words(
