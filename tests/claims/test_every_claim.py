@@ -239,6 +239,10 @@ def test_the_pages_have_the_verdicts(tmp_path: Path) -> None:
         ]
         assert len(rows) == 1, claim.id
         assert f"| {expected} |" in rows[0]
+    only, fails = (len(OTHER[verdict]) for verdict in ("holds only if", "fails as printed"))
+    readme = " ".join((pages.parents[1] / "README.md").read_text().split())
+    assert f"Of {len(CLAIMS)} claims {len(CLAIMS) - only - fails} hold, {only} hold only under" in readme
+    assert f"and {fails} fail as printed" in readme
     (tmp_path / "dijkstra-1983.md").write_text("no place for them")
     found = list(examine(select(["EWD-P0"]), full=False, processes=1))
     with pytest.raises(UsageError, match="has no place for the claims"):

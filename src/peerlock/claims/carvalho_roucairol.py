@@ -9,7 +9,7 @@ from peerlock.check.properties import Property
 from peerlock.claims import table_one
 from peerlock.claims.everybody import evidence
 from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, judge
-from peerlock.claims.orders import ORDERS, strongest
+from peerlock.claims.orders import MEANING, ORDERS, strongest
 from peerlock.claims.registry import claim
 from peerlock.claims.suzuki_kasami import _statements, indivisible
 from peerlock.contract import Mode, Node
@@ -64,9 +64,9 @@ def cr_auth(lab: Lab) -> Finding:
 def cr_order(lab: Lab) -> Finding:
     order, found = strongest(lab, CR)
     return judge(
-        found[:-1] or found,
+        found[-2::-1] or found,
         given=found[-1:] if order else [],
-        condition=f"first come is meant as: {order} (see claims/orders.py)",
+        condition=f"first comes {MEANING[order or 'none']}",
     )
 
 
@@ -130,12 +130,10 @@ def resp_hb(lab: Lab) -> Finding:
         order, found = strongest(lab, name, ORDERS[1:])
         claimed.append(found[0])
         given += found[-1:]
-        words.append(f"for {which} algorithm: {order}")
+        words.append(f"in {which} algorithm first comes {MEANING[order or 'none']}")
         for one in found:
             one.what = f"{which} algorithm: {one.what}"
-    return judge(
-        claimed, given=given, condition=f"happened before is meant as, {'; '.join(words)} (see claims/orders.py)"
-    )
+    return judge(claimed, given=given, condition="; ".join(words))
 
 
 class Master(Property):

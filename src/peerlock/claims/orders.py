@@ -30,6 +30,15 @@ from peerlock.claims.lab import Evidence, Lab, Setup
 from peerlock.contract import Ask, Node
 
 ORDERS = ("real time", "happened before", "request chain", "received", "known to all", "queued")
+MEANING = {
+    "real time": "who asks first, by a clock that nobody has",
+    "happened before": "whose asking happened before the other's, in Lamport's sense",
+    "request chain": "whose asking led to the other's by a chain of REQUESTs",
+    "received": "whose REQUEST the other had received when it asked",
+    "known to all": "whose REQUEST everybody had received when the other asked",
+    "queued": "whose REQUEST everybody had received, and somebody had left after that, when the other asked",
+    "none": "nobody in particular",
+}
 BROKEN = "entered too early"
 
 

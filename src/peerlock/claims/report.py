@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from peerlock.claims.automata import Automaton
 from peerlock.claims.lab import Evidence, Finding
 from peerlock.claims.registry import PAPERS, Claim
 from peerlock.errors import UsageError
@@ -104,14 +105,16 @@ def _claim(directory: Path, claim: Claim, finding: Finding) -> list[str]:
     lines.append("")
     name = claim.id.replace(":", "-")
     for at, one in enumerate(finding.evidence):
-        for key, value in one.figures.items():
-            if "\n" in str(value):
-                lines += [f"{key}:", "", "```text", str(value), "```", ""]
-            curves = _curves(value)
-            if curves:
-                picture = f"{name}-{at}.svg"
-                plot(directory / picture, curves, key, one.what)
-                lines += [f"![{one.what}: {key}]({picture})", ""]
+        blocks = {key: value for key, value in one.figures.items() if _is_block(value)}
+        for key, value in blocks.items():
+            lines += [f"{key}:", "", "```text", str(value), "```", ""]
+        curves = {name: points for key, value in one.figures.items() for name, points in _curves(key, value).items()}
+        if curves:
+            picture = f"{name}-{at}.svg"
+            plot(directory / picture, curves, one.what)
+            lines += [f"![{one.what}]({picture})", ""]
+    if claim.id == "EWD-REGEX":
+        lines += _automaton(directory)
     if finding.counterexample:
         lines += ["Counterexample:", ""]
         if finding.drawing:
@@ -121,17 +124,29 @@ def _claim(directory: Path, claim: Claim, finding: Finding) -> list[str]:
     return lines
 
 
+def _automaton(directory: Path) -> list[str]:
+    """A drawing of what was learned."""
+    from peerlock.claims.dijkstra import language
+
+    try:
+        draw_automaton(directory / "EWD-REGEX-automaton.svg", language())
+    except ValueError:
+        return []  # nothing was learned, and the evidence says so
+    return ["![the automaton: a double circle accepts](EWD-REGEX-automaton.svg)", ""]
+
+
+def _is_block(value: Any) -> bool:
+    """Text that does not belong into a cell of a table."""
+    return isinstance(value, str) and ("\n" in value or "*" in value)
+
+
 def _extent(one: Evidence) -> str:
-    parts = [
-        f"{one.configurations:,} configurations" if one.configurations else "",
-        f"{one.states:,} states" if one.states else "",
-        f"{one.seeds:,} seeds" if one.seeds else "",
-    ]
-    return ", ".join(part for part in parts if part)
+    counted = ((one.configurations, "configuration"), (one.states, "state"), (one.seeds, "seed"))
+    return ", ".join(f"{count:,} {word}{'s' * (count > 1)}" for count, word in counted if count)
 
 
 def _figures(one: Evidence) -> str:
-    shown = {key: value for key, value in one.figures.items() if value is not None and "\n" not in str(value)}
+    shown = {key: value for key, value in one.figures.items() if value is not None and not _is_block(value)}
     return "; ".join(f"{key}: {_value(value)}" for key, value in shown.items())
 
 
@@ -147,37 +162,89 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _curves(value: Any) -> dict[str, dict[int, float]]:
+def _curves(key: str, value: Any) -> dict[str, dict[int, float]]:
     """What can be drawn as a curve: numbers, or least and most, by a number."""
-    if not isinstance(value, dict) or len(value) < 5 or not all(isinstance(key, int) for key in value):
+    if not isinstance(value, dict) or len(value) < 5 or not all(isinstance(x, int) for x in value):
         return {}
-    if all(isinstance(part, int | float) for part in value.values()):
-        return {"": value} if len(set(value.values())) > 1 else {}
-    if all(isinstance(part, list) and part for part in value.values()):
-        return {
-            "least": {key: min(part) for key, part in value.items()},
-            "most": {key: max(part) for key, part in value.items()},
-        }
+    if all(isinstance(y, int | float) for y in value.values()):
+        return {key: value} if len(set(value.values())) > 1 else {}
+    if all(isinstance(some, list) and some for some in value.values()):
+        least, most = ({x: pick(some) for x, some in value.items()} for pick in (min, max))
+        return {f"least {key}": least, f"most {key}": most}
     return {}
 
 
-def plot(path: Path, curves: Mapping[str, Mapping[int, float]], words: str, title: str) -> None:
-    """A small picture of one or two curves."""
+def _figure(width: float, height: float) -> Any:
     import matplotlib as mpl
 
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "peerlock"  # equal figures, equal files
     from matplotlib import pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
-    for name, points in curves.items():
-        axis.plot(list(points), list(points.values()), marker="o", label=name)
+    return plt.subplots(figsize=(width, height), layout="constrained")
+
+
+def plot(path: Path, curves: Mapping[str, Mapping[int, float]], title: str) -> None:
+    """A small picture of some curves."""
+    from matplotlib import pyplot as plt
+
+    figure, axis = _figure(6.5, 3.4)
+    for at, (name, points) in enumerate(curves.items()):
+        axis.plot(list(points), list(points.values()), "--" if at else "-", marker="x" if at else "o", label=name)
     wide = max(max(points) for points in curves.values()) > 50
-    axis.set(title=title, ylabel="", xlabel=words, ylim=(0, None), xscale="log" if wide else "linear")
+    axis.set(
+        title=title, ylim=(0, None), xscale="log" if wide else "linear", xlabel=next(iter(curves)).rpartition("by ")[2]
+    )
     axis.title.set_fontsize(9)
     axis.grid(alpha=0.3)
-    if len(curves) > 1:
-        axis.legend()
+    axis.legend(fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def draw_automaton(path: Path, automaton: Automaton) -> None:
+    """States from left to right by their distance from the start; a double circle accepts."""
+    from matplotlib import pyplot as plt
+    from matplotlib.patches import Circle
+
+    depth, queue = {0: 0}, [0]
+    for state in queue:
+        for _, target in automaton.following(state):
+            if target not in depth:
+                depth[target] = depth[state] + 1
+                queue.append(target)
+    rows: dict[int, list[int]] = {}
+    for state in queue:
+        rows.setdefault(depth[state], []).append(state)
+    at = {
+        state: (2.2 * d, 1.6 * (len(row) - 1) / 2 - 1.6 * i) for d, row in rows.items() for i, state in enumerate(row)
+    }
+    figure, axis = _figure(11, 5)
+    labels: dict[tuple[int, int], str] = {}
+    for (source, letter), target in sorted(automaton.edges.items()):
+        labels[source, target] = labels.get((source, target), "") + letter
+    for (source, target), letters in labels.items():
+        bend = 0.12 if at[target][0] > at[source][0] else 0.3
+        style = {
+            "arrowstyle": "-|>",
+            "connectionstyle": f"arc3,rad={bend}",
+            "shrinkA": 17,
+            "shrinkB": 17,
+            "mutation_scale": 14,
+            "color": "0.4",
+        }
+        axis.annotate("", xy=at[target], xytext=at[source], arrowprops=style)
+        (x, y), (u, v) = at[source], at[target]
+        # A curve of this kind is farthest from its chord in the middle, by half of `bend` times its length.
+        axis.text((x + u) / 2 + bend * (v - y) / 2, (y + v) / 2 - bend * (u - x) / 2, letters, ha="center", va="center",
+                  fontsize=11, family="monospace", bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none"})  # fmt: skip
+    for state, (x, y) in at.items():
+        for radius in (0.3, 0.24) if state in automaton.accepting else (0.3,):
+            axis.add_patch(Circle((x, y), radius, fc="white", ec="black", zorder=3))
+        axis.text(x, y, str(state), ha="center", va="center", zorder=4, fontsize=9)
+    axis.set_aspect("equal")
+    axis.axis("off")
+    axis.margins(0.05)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

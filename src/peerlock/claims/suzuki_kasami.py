@@ -11,7 +11,7 @@ from peerlock.check.model import ANY
 from peerlock.check.verdicts import HARMLESS
 from peerlock.claims.everybody import REPAIRS, evidence
 from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, judge, run
-from peerlock.claims.orders import strongest
+from peerlock.claims.orders import MEANING, strongest
 from peerlock.claims.registry import claim
 from peerlock.contract import Node
 
@@ -86,7 +86,7 @@ def sk_a_delay(lab: Lab) -> Finding:
 def sk_a_fcfs(lab: Lab) -> Finding:
     order, found = strongest(lab, A)
     weaker = found[-1:] if order else []
-    return judge(found[:-1] or found, given=weaker, condition=f"first come is meant as: {order} (see claims/orders.py)")
+    return judge(found[-2::-1] or found, given=weaker, condition=f"first comes {MEANING[order or 'none']}")
 
 
 @claim("SK-A-NTH", PAPER, "REQUEST(j, n) means that j requests its (n+1)st invocation")

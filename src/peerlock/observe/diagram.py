@@ -56,7 +56,8 @@ def picture(events: Sequence[Event], most: int = 400) -> Picture:
         raise TraceError("The trace has no nodes to draw.")
     labels = {int(node): str(label) for node, label in about.get("labels", {}).items()}
     order, end, left_out = _arrows(events, most)
-    title = f"{about.get('algorithm', 'trace')}, {len(nodes)} nodes, seed {about.get('seed', '?')}"
+    title = f"{about.get('algorithm', 'trace')}, {len(nodes)} nodes"
+    title += f", seed {about['seed']}" if "seed" in about else ""
     if about.get("form") == "as_printed":
         title = title.replace(",", " as printed,", 1)
     return Picture(title, nodes, labels, order, _spans(events, end), end, left_out)
