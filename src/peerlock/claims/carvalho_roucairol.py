@@ -75,11 +75,6 @@ def cr_indiv(lab: Lab) -> Finding:
     return needed(lab, CR)
 
 
-@claim("RT-INDIV", PAPER, "the Appendix's procedures should be executed indivisibly")
-def rt_indiv(lab: Lab) -> Finding:
-    return needed(lab, RT)
-
-
 def needed(lab: Lab, name: str) -> Finding:
     """The claim is that interruptions do harm: there must be places where one does; where none does is said too."""
     found = indivisible(lab, name, list(_statements(name)), "")
@@ -243,6 +238,11 @@ def rt_msg(lab: Lab) -> Finding:
 @claim("RT-SAFE", PAPER, "mutual exclusion, no deadlock, no starvation")
 def rt_safe(lab: Lab) -> Finding:
     return everything(lab, RT)
+
+
+@claim("RT-INDIV", PAPER, "the Appendix's procedures should be executed indivisibly")
+def rt_indiv(lab: Lab) -> Finding:
+    return needed(lab, RT)
 
 
 @claim("RT-ORIGIN", PAPER, "the token may be made by one pass of Ricart-Agrawala instead of starting at node 1")
