@@ -150,12 +150,18 @@ def reaches_everybody(one: Run) -> bool:
     "a request reaches every process, along an elementary path, unless overtaken by a younger one of its origin (Lemma 1)",
 )
 def hpr_l1(lab: Lab) -> Finding:
+    return lemma(lab, "Lemma 1", reaches_everybody)
+
+
+def lemma(lab: Lab, name: str, good: Callable[[Run], bool]) -> Finding:
+    """Something about every run, on four kinds of networks, as printed and repaired."""
+
     def simulated(printed: bool) -> list[Evidence]:
         return [
             lab.simulate(
-                f"Lemma 1, {topology} of {n}",
+                f"{name}, {topology} of {n}",
                 lab.seeds(15, 150),
-                reaches_everybody,
+                good,
                 algorithm=HPR,
                 nodes=n,
                 topology=topology,
@@ -193,23 +199,7 @@ def retraces(one: Run) -> bool:
 
 @claim("HPR-L2", PAPER, "the token retraces the request's path (Lemma 2); its path is acyclic (Corollary)")
 def hpr_l2(lab: Lab) -> Finding:
-    def simulated(printed: bool) -> list[Evidence]:
-        return [
-            lab.simulate(
-                f"Lemma 2, {topology} of {n}",
-                lab.seeds(15, 150),
-                retraces,
-                algorithm=HPR,
-                nodes=n,
-                topology=topology,
-                delay="adversary:3",
-                entries=3,
-                as_printed=printed,
-            )
-            for topology, n in (("ring", 7), ("random", 9), ("grid", 9), ("regular:4", 10))
-        ]
-
-    return judge(simulated(True), repaired=simulated(False), repair=FORGETS)
+    return lemma(lab, "Lemma 2", retraces)
 
 
 def unsatisfied(state: State) -> bool:
