@@ -106,7 +106,11 @@ class SuzukiKasamiADivided(Divided, kw_only=True):
 
     def send_privilege(self, who: Process, out: Out[Message]) -> str:
         """send PRIVILEGE(tail(Q), LN) to node head(Q)"""
-        out.send(self.q[0], Privilege(self.q[1:], self.ln))
+        privilege = Privilege(self.q[1:], self.ln)
+        if self.q[0] == self.me:
+            self.mail = (*self.mail, privilege)  # after an interruption a queue can name its own node
+        else:
+            out.send(self.q[0], privilege)
         return "requesting_false"
 
     def requesting_false(self, who: Process, out: Out[Message]) -> str:
