@@ -93,6 +93,7 @@ OTHER = {
         "SK-A-FCFS", "SK-A-NTH", "SK-INDIV", "SK-B-FASTER", "HPR-TREE", "HPR-TIME", "HPR-RECONF", "RA-IMPLICIT-SAFE",
         "RA-JOIN", "RA-LEAVE", "CR-ORDER", "RESP-HB",
         *(f"{each}:ricart-agrawala{kind}-implicit" for each in EACH for kind in ("", "-broadcast")),
+        "ALL-DF:ricart-agrawala-failures", "ALL-SF:ricart-agrawala-failures",
     },
     "fails as printed": {
         "SK-B-ME", "HPR-SF", "HPR-RING", "HPR-GENERAL", "RA-FAIL", "RA-FAIL-SAFE", "TABLE-I",

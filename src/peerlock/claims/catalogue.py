@@ -15,7 +15,7 @@ from peerlock.claims import (
     ricart_agrawala,
     suzuki_kasami,
 )
-from peerlock.claims.lab import Evidence, Finding, Lab, judge
+from peerlock.claims.lab import Evidence, Finding, Lab, broken, judge
 from peerlock.claims.registry import CLAIMS, PAPERS, Claim
 from peerlock.errors import UsageError
 
@@ -25,8 +25,8 @@ MODULES = (everybody, suzuki_kasami, helary_plouzeau_raynal, dijkstra, ricart_ag
 def select(wanted: Iterable[str]) -> list[Claim]:
     """The claims of these ids; `ALL-ME` means that claim of every algorithm. None: all."""
     found: dict[str, Claim] = {}
-    for key in wanted:
-        family = {one.id: one for one in CLAIMS.values() if one.id == key or one.id.startswith(f"{key}:")}
+    for key in map(str.upper, wanted):
+        family = {one.id: one for one in CLAIMS.values() if one.id.upper() == key or one.id.startswith(f"{key}:")}
         if not family:
             near = difflib.get_close_matches(key, [*CLAIMS, *everybody.WORDS], n=3, cutoff=0.5)
             hint = f"Did you mean {' or '.join(near)}?" if near else "peerlock claims --list shows them all."
@@ -47,8 +47,8 @@ def examine(claims: list[Claim], *, full: bool, processes: int = 2) -> Iterator[
     found: dict[str, Finding] = {}
     if processes < 2 or len(tasks) < 2:
         for ids in tasks.values():
-            for key, finding in work(ids):
-                yield CLAIMS[key], finding
+            found |= dict(work(ids))
+        yield from ((one, found[one.id]) for one in claims)
         return
     waiting = [one.id for one in claims]
     with get_context("spawn").Pool(processes, maxtasksperchild=10) as pool:
@@ -68,6 +68,8 @@ def _tested(claim: Claim, lab: Lab) -> Finding:
     try:
         return claim.test(lab)
     except Exception as problem:
+        if not broken(problem):
+            raise
         # A broken algorithm need not come to an end that can be looked at: that is evidence too.
         words = f"could not be carried out: {type(problem).__name__}: {problem}"
         return judge([Evidence("constructed", words, False)])

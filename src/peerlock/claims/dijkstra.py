@@ -222,7 +222,7 @@ def ewd_regex(lab: Lab) -> Finding:
             )
         )
     readable = difference(found, compiled(EXPRESSION))
-    out, junk = ring_words.leaves(found), ring_words.unreachable(found)
+    out, junk, first = ring_words.leaves(found), ring_words.unreachable(found), ring_words.not_initial(found)
     every += [
         Evidence(
             "proved",
@@ -230,6 +230,7 @@ def ewd_regex(lab: Lab) -> Finding:
             readable is None,
             figures={**figures, "differs in": readable},
         ),
+        Evidence("proved", "every initial state, for every size of ring", first is None, figures={"but": first}),
         Evidence(
             "proved",
             "closed under every step of the algorithm, for every size of ring",

@@ -15,6 +15,7 @@ they apply is computed. A verdict whose evidence is weaker than exhaustive says 
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -29,7 +30,7 @@ from peerlock.check.observers import Costs, Observer, Overtaking
 from peerlock.check.properties import Checks, Property, standard
 from peerlock.check.search import Search
 from peerlock.check.verdicts import shapes_of
-from peerlock.contract import NOBODY, Members, Mode, Neighbours, Node, Ring
+from peerlock.contract import NOBODY, Mode, Neighbours, Node, Ring
 from peerlock.errors import PeerlockError
 from peerlock.observe import diagram as diagrams
 from peerlock.observe.metrics import Metrics
@@ -90,13 +91,15 @@ def judge(
     condition: str | None = None,
     repaired: Sequence[Evidence] = (),
     repair: str | None = None,
+    beside: Sequence[Evidence] = (),
 ) -> Finding:
-    """A verdict from evidence and from nothing else."""
+    """A verdict from evidence and from nothing else; what stands `beside` says more than was claimed and does not count."""
     assert claimed, "a claim without evidence"
     every = [
         *claimed,
         *(replace(one, role="under the condition") for one in given),
         *(replace(one, role="repaired") for one in repaired),
+        *(replace(one, role="more than claimed") for one in beside),
     ]
     against = next((one for one in claimed if not one.speaks_for and one.counterexample), None)
     script, drawing = (against.counterexample, against.drawing) if against else (None, None)
@@ -193,7 +196,9 @@ class Lab:
         search = Search(model, checks)
         try:
             outcome = search.run(max_states or (100_000_000 if self.full else 2_000_000))
-        except (PeerlockError, ArithmeticError, LookupError, TypeError, ValueError):
+        except Exception as problem:
+            if not broken(problem):
+                raise
             # A broken algorithm: it has done something that no driver can carry out.
             return Seen(dict.fromkeys((prop.name for prop in properties), "violated"), 0, False, set(), 0, None, None)
         verdicts = checks.verdicts(outcome.violated, outcome.finished)
@@ -207,7 +212,8 @@ class Lab:
             way = (*lassos[0].stem, *lassos[0].loop) if lassos else way
         script = self._script(setup, model, way, verdicts) if way else None
         about = {"algorithm": chosen.name, "form": chosen.form}
-        drawing = diagrams.svg(counterexample.events(model, way, about)) if script else None
+        changes = any(step.action.what in ("join", "leave") for step in way)  # nobody has drawn these yet
+        drawing = diagrams.svg(counterexample.events(model, way, about)) if script and not changes else None
         costs = next((one.seen for one in observers if isinstance(one, Costs)), set())
         most = max((one.most for one in observers if isinstance(one, Overtaking)), default=0)
         seen = Seen(verdicts, outcome.states, outcome.finished, costs, most, script, drawing)
@@ -219,13 +225,14 @@ class Lab:
         """The way as a transcript, if the network has a name that a transcript can say."""
         broken = next((name for name, verdict in verdicts.items() if verdict == "violated"), "what was claimed")
         n = len(setup.entries)
-        shape = next(iter(setup.shapes.values())) if setup.shapes else None
         network = "ring" if choose(setup.name).needs.shape is Ring else "complete"
-        if isinstance(shape, Members | Neighbours):
-            return None
         options = [f"{key}={value}" for key, value in setup.options.items()]
         lines = [" ".join(["algorithm", setup.name, *(["as_printed"] if setup.as_printed else []), *options])]
-        lines.append(f"topology {network} {n}")
+        if setup.shapes is None:
+            lines.append(f"topology {network} {n}")
+        else:  # a transcript cannot name it: to read, not to play
+            known = {j: getattr(shape, "names", getattr(shape, "all", ())) for j, shape in setup.shapes.items()}
+            lines += [f"# node {j} knows {', '.join(map(str, names))}" for j, names in known.items()]
         lines += [f"home {setup.home}"] if setup.home != 1 else []
         lines += [f"inside {node} {mode}" for node, mode in setup.inside.items()]
         return counterexample.transcript(model, way, lines, f"{setup.name}, {setup.words}: {broken} is violated")
@@ -280,11 +287,12 @@ class Lab:
         good = ended and figures[-1] == figures[-2]
         return Evidence(
             "exhaustive",
-            f"how often the last node is passed over, {setups[0].words} and more",
+            f"how often the last node is passed over as the others enter more, up to {setups[-1].words}",
             good,
             configurations=len(setups),
             states=states,
             figures={"passed over": figures},
+            counterexample=None if good else _check_command(setups[-1]),
         )
 
     # -- seeds ---------------------------------------------------------------------------------
@@ -305,8 +313,16 @@ class Lab:
     def _good(self, prepared: Prepared, seed: int, good: Callable[[Run], bool]) -> bool:
         try:
             return good(Run(prepared, seed))
-        except Exception:  # a broken algorithm stops in the middle of a run
+        except Exception as problem:
+            if not broken(problem):
+                raise
             return False
+
+
+def broken(problem: Exception) -> bool:
+    """Is it the algorithm that failed, and not the test of a claim? A broken one stops in the middle of a run."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    return isinstance(problem, PeerlockError | AssertionError) or "algorithms" in frames[-1].filename
 
 
 class Run:
@@ -358,9 +374,23 @@ def shown(script: str) -> str:
     return play(script)
 
 
+def _check_command(setup: Setup) -> str:
+    """What to type to see how often the last node is passed over."""
+    entries = ",".join(map(str, setup.entries))
+    words = [
+        "peerlock check",
+        setup.name,
+        f"-n {len(setup.entries)} --entries {entries} --passed-over {len(setup.entries)}",
+    ]
+    words += ["--topology complete"] if choose(setup.name).needs.shape is Neighbours else []
+    words += ["--as-printed"] if setup.as_printed else []
+    words += [f"--delay-bound {setup.delay_bound}"] if setup.delay_bound else []
+    return " ".join([*words, *(f"--set {key}={value}" for key, value in setup.options.items())])
+
+
 def _hold(seen: Seen, properties: Sequence[str] | None) -> bool:
-    found = [verdict for name, verdict in seen.verdicts.items() if properties is None or name in properties]
-    return bool(found) and all(verdict == "holds" for verdict in found)
+    wanted = list(seen.verdicts) if properties is None else properties
+    return bool(wanted) and all(seen.verdicts.get(name) == "holds" for name in wanted)
 
 
 def _only(properties: Sequence[str]) -> Watch:

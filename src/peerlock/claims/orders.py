@@ -7,7 +7,7 @@ Let i wait and let j ask later. In each order i has to enter before j, if
   leads from i's asking to j's;
 - *request chain*: the same, but a chain of REQUESTs only;
 - *received*: j itself had received i's REQUEST when it asked;
-- *known to all*: all whom i asked had received its REQUEST when j asked;
+- *known to all*: everybody had received i's REQUEST when j asked;
 - *queued*: and after that somebody has left the critical section, before j asked.
 
 An observer follows one pair (i, j) through every interleaving and remembers whether j has entered too early. What it knows of
@@ -45,8 +45,10 @@ BROKEN = "entered too early"
 class Order(Observer):
     """Follows i, which must come first, and j."""
 
-    def __init__(self, order: str, first: Node, second: Node) -> None:
+    def __init__(self, order: str, first: Node, second: Node, everybody: int, by_request: bool = False) -> None:
+        """`by_request`: j counts as asking when it sends its first REQUEST, and not at all if it needs none."""
         self.order, self.first, self.second = order, first, second
+        self.everybody, self.by_request = everybody, by_request
 
     def wants(self, event: Event) -> bool:
         match event[0]:
@@ -55,11 +57,12 @@ class Order(Observer):
             case "idle":
                 return self.order == "queued"
             case "sent" | "broadcast" | "received":
-                return self.order != "real time" and (self.order == "happened before" or isinstance(event[-1], Ask))
+                matters = self.order == "happened before" or isinstance(event[-1], Ask)
+                return matters and (self.order != "real time" or self.by_request)
         return False
 
     # A state is None (i does not wait), BROKEN, or
-    # (who has heard, news under way, has somebody left since all know, was j too late).
+    # (who has heard, news under way, has somebody left since all know, was j too late; None: it has not asked yet).
 
     def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
         for event in events:
@@ -78,11 +81,14 @@ class Order(Observer):
         heard, news, left, late = state
         match what:
             case "requested":
-                return (heard, news, left, self._too_late(heard, news, left))
+                return (heard, news, left, None if self.by_request else self._too_late(heard, left))
             case "entered":
                 return BROKEN if late else (heard, news, left, False)
+            case "sent" | "broadcast" if node == self.second and late is None and isinstance(event[3], Ask):
+                state = (heard, news, left, self._too_late(heard, left))
+                return self._after(state, event)
             case "idle":
-                return (heard, news, left or (not news and len(heard) > 1 and node != self.first), late)
+                return (heard, news, left or (len(heard) == self.everybody and node != self.first), late)
             case "sent" | "broadcast" if node in self._sources(heard):
                 whom = (event[2],) if what == "sent" else event[2]
                 fresh = tuple((node, to, event[3]) for to in whom)
@@ -96,12 +102,12 @@ class Order(Observer):
         """Whose messages carry the news."""
         return heard if self.order in ("happened before", "request chain") else frozenset({self.first})
 
-    def _too_late(self, heard: frozenset[Node], news: tuple[Any, ...], left: bool) -> bool:
+    def _too_late(self, heard: frozenset[Node], left: bool) -> bool:
         match self.order:
             case "real time":
                 return True
             case "known to all":
-                return not news and len(heard) > 1
+                return len(heard) == self.everybody
             case "queued":
                 return left
         return self.second in heard
@@ -120,12 +126,12 @@ class InOrder(Property):
         return np.asarray(broken[columns[at]], bool)
 
 
-def kept(lab: Lab, name: str, order: str, **settings: Any) -> Evidence:
+def kept(lab: Lab, name: str, order: str, by_request: bool = False, **settings: Any) -> Evidence:
     """Is this order kept, for every pair of three nodes?"""
     states, count, script, drawing = 0, 0, None, None
     for first, second in permutations((1, 2, 3), 2):
         setup = Setup(name, (3, 3, 3) if lab.full else (2, 2, 2), **settings)
-        seen = lab.look(setup, [Order(order, first, second)], _in_order)
+        seen = lab.look(setup, [Order(order, first, second, 3, by_request)], _in_order)
         states, count = states + seen.states, count + 1
         if seen.verdicts["in order"] != "holds":
             script = (seen.script or "").replace(
@@ -149,12 +155,12 @@ def _in_order(model: Model) -> list[Property]:
 
 
 def strongest(
-    lab: Lab, name: str, orders: Sequence[str] = ORDERS, **settings: Any
+    lab: Lab, name: str, orders: Sequence[str] = ORDERS, by_request: bool = False, **settings: Any
 ) -> tuple[str | None, list[Evidence]]:
     """The strongest order that is kept, and the evidence: against each stronger one, and for it."""
     found = []
     for order in orders:
-        found.append(kept(lab, name, order, **settings))
+        found.append(kept(lab, name, order, by_request, **settings))
         if found[-1].speaks_for:
             return order, found
     return None, found

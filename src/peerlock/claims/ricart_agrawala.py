@@ -69,7 +69,7 @@ def ra_fcfs(lab: Lab) -> Finding:
         delay="adversary:3",
         load="closed:2",
     )
-    return judge([pairs, *found[-1:]], given=found[-1:], condition=f"the order is {order}")
+    return judge([pairs, *found[-1:]], beside=found[-2::-1] if order else [])
 
 
 @claim("RA-BCAST", PAPER, "with broadcast: 1 REQUEST and N-1 REPLIES, so N")

@@ -12,6 +12,7 @@ Three steps, all of them computations:
 2. Take the algorithm itself, one process with its two connections, in every state and with every event, and write down what
    it does as rules that rewrite words (`rules`). No step of any rule may lead out of the language, and no word of the
    language may be one in which a process would put a second message on a connection. Then it is an invariant of every ring.
+   (And the words of all initial states are in it.)
 3. Give letters weights such that some rules only ever make words heavier. If every word of the language is the word of an
    initial state or is made by such a rule from a word of the language, then, by induction on the weight, every word is
    reachable. Then the language is exact: no word too many, none too few, for every size of ring.
@@ -106,7 +107,7 @@ def rules() -> tuple[list[Rule], list[Collision]]:
                     continue
                 if event == "release" and process not in "cC":
                     continue
-                if (event == "token" and holds) or (event == "release" and not holds):
+                if event == "token" and holds:
                     continue
                 for one in _step(process, holds, event):
                     (found if isinstance(one, Rule) else excluded).append(one)  # type: ignore[arg-type]
@@ -120,7 +121,7 @@ def _step(process: str, holds: bool, event: str) -> Iterator[Rule | Collision]:
     node.section = next(section for section, short in SECTIONS.items() if short == process.lower())
     node.black, node.holds_token = process.isupper(), holds
     out = Effects()
-    broken = ""
+    broken = "critical without the token" if event == "release" and not holds else ""
     try:
         after = copy(node)
         if event == "request":
@@ -131,7 +132,7 @@ def _step(process: str, holds: bool, event: str) -> Iterator[Rule | Collision]:
             kind = Signal() if event == "signal" else Token()
             after.receive(1 if event == "signal" else 3, _own(chosen.algorithm, kind), out)
     except AssertionError as problem:
-        broken = str(problem) or "an assertion fails"
+        broken = broken or str(problem) or "an assertion fails"
         after = node
     sent = [(to, type(message).__name__) for to, message in out.sent]
     signals, tokens = sent.count((3, "Signal")), sent.count((1, "Token"))
@@ -229,3 +230,8 @@ def heavier(rule: Rule) -> bool:
 def unreachable(language: Automaton) -> str | None:
     """A word of the language that is not initial and that no rule which adds weight makes of another; None: all are made."""
     return uncovered(language, [(language, rule) for rule in rules()[0] if heavier(rule)], compiled(INITIAL))
+
+
+def not_initial(language: Automaton) -> str | None:
+    """The word of an initial state that is not in the language; None: all are."""
+    return escapes(compiled(INITIAL), Rule("nothing happens"), language)

@@ -175,3 +175,12 @@ def _grants(name: str, n: int, schedules: Iterable[tuple[int, ...]], moments: in
         if any(time != NEVER for time in times) and min(time for time in times if time != NEVER) < moments
         for history in histories
     ]
+
+
+def told(n: int) -> str:
+    """The schedule that hurts Carvalho and Roucairol most, in words, and what it does."""
+    times = _staircases(n)[1]
+    asks = [f"node {j} asks at hop {time // n}, moment {time % n}" for j, time in enumerate(times, 1) if time != NEVER]
+    waited = Hops("carvalho-roucairol", n, tuple(range(1, n + 1))).first_grant(times, n)
+    words = ", ".join(reversed(asks))
+    return f"N = {n}, after 1 to {n} have entered in turn: {words}; nobody is inside for {waited} round trips"
