@@ -306,7 +306,7 @@ def table_i(lab: Lab) -> Finding:
             )
         )
         for number, claimed, compute in ((2, second, table_one.note_2), (3, third, table_one.note_3)):
-            by_n = {n: compute(name, n) for n in (2, 3, 4, 5)}
+            by_n = {n: compute(name, n) for n in table_one.SIZES}
             found.append(
                 Evidence(
                     "constructed",
