@@ -172,9 +172,16 @@ class Model:
         steps += [
             self._act(at, number, rest, "deliver", column.letters[letter]) for letter, rest in self._deliverable(inbox)
         ]
-        if self.crashes:
+        if self.crashes and self.may_crash(at, local):
             steps.append(self._crash(at, local))
         return steps
+
+    def may_crash(self, at: int, local: Local) -> bool:
+        return True
+
+    def last_words(self, node: Node) -> list[tuple[Node, Wire]]:
+        """What others hear of a crash, and when they do: at any time after it."""
+        return []
 
     def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
         """What a node can do without a letter: (what, detail)."""
@@ -231,16 +238,20 @@ class Model:
             return cell
         letters = column.bundles[bundle]
         if not self.fifo:
-            return column.cell(number, tuple(sorted(inbox + letters)))
+            return column.cell(number, self.of_interest(at, number, tuple(sorted(inbox + letters))))
         queues = {source: queue for source, queue in inbox}  # noqa: C416
         for letter in letters:
             source = column.letters[letter].source
             queues[source] = (*queues.get(source, ()), letter)
-        return column.cell(number, tuple(sorted(queues.items())))
+        return column.cell(number, self.of_interest(at, number, tuple(sorted(queues.items()))))
+
+    def of_interest(self, at: int, number: int, inbox: Inbox) -> Inbox:
+        """The inbox without letters that this node, whatever happens, will never take notice of."""
+        return inbox
 
     def _act(self, at: int, number: int, inbox: Inbox, what: str, detail: Any) -> Action:
         after, sends, entered = self.step(at, number, what, detail)
-        return Action(what, detail, self.columns[at].cell(after, inbox), sends, entered)
+        return Action(what, detail, self.columns[at].cell(after, self.of_interest(at, after, inbox)), sends, entered)
 
     def step(self, at: int, number: int, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
         """(local state afterwards, what is sent to whom, whether the node entered); computed once."""
@@ -271,7 +282,7 @@ class Model:
                 where, left = "leaving", 0
                 algorithm.leave(out)
             elif what == "timeout":
-                del timers[detail]
+                timers.pop(detail, None)
                 algorithm.on_timeout(detail, out)
             else:
                 algorithm.receive(detail.source, detail.message, out)
@@ -353,7 +364,8 @@ class Model:
     def _crash(self, at: int, local: Local) -> Action:
         column = self.columns[at]
         dead = column.local(Local(local.algorithm, "crashed", 0))
-        return Action("crash", None, column.cell(dead, ()), self._told([("crashed", column.node)]), False)
+        sends = self._bundles(at, self.last_words(column.node)) + self._told([("crashed", column.node)])
+        return Action("crash", None, column.cell(dead, ()), sends, False)
 
     # -- looking at a state --------------------------------------------------------------------
 

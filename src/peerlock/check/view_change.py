@@ -1,0 +1,409 @@
+"""The view change, explored: the very `View` and `Seat` that ship, in every interleaving.
+
+A `Member` is a node with one lock: what the real node does for each of its locks, without sockets, queues and sessions. The
+network may deliver in any order, so what a session adds (order, no loss) is not relied on, except that nothing is lost. The
+registry is one more node, numbered after all members. It decides views one after the other, and hears
+
+- of a crash, at any time after it (`last_words`): detection is late but never wrong, as with the kernel's record locks;
+- of joiners and leavers, who ask it;
+- and may, `stops` times, leave out a member that is alive but does not believe to hold anything: a stopped process. That is
+  what the gate is for: a member believes only after the registry has noted it, and a noted member is not left out.
+- It may also, `renewals` times, decide a view with the same members.
+
+An incarnation that is restarted is a joiner with another number. A member that was left out while alive joins again: the
+number stays, everything else is dropped.
+
+`peerlock.check.view_mutants` takes each rule of `peerlock.node.view` away in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from peerlock.algorithms import Chosen, choose
+from peerlock.check.model import Inbox, Local, Model
+from peerlock.check.properties import Checks, Deadlock, MutualExclusion, Property
+from peerlock.check.properties import Assertions as NoAssertionFails
+from peerlock.check.properties import EverybodyEnters, SomebodyWaitsWhileAnotherIsInside
+from peerlock.check.search import Outcome, Progress, Search
+from peerlock.contract import NOBODY, Members, Mode, Needs, Node, Out, State, Wire
+from peerlock.node.seat import Seat
+from peerlock.node.view import View
+
+HOME = 1  # the member where a token starts when nobody is inside; the real node takes a hash of the lock's name
+
+
+class Inner(Wire, frozen=True):
+    """A message of the algorithm, in its epoch."""
+
+    epoch: int
+    clock: int
+    message: Wire
+
+
+class Report(Wire, frozen=True):
+    epoch: int
+    members: tuple[Node, ...]
+    held: Mode | None
+
+
+class Decided(Wire, frozen=True):
+    epoch: int
+    members: tuple[Node, ...]
+
+
+class Died(Wire, frozen=True):
+    """A process is gone."""
+
+
+class Join(Wire, frozen=True):
+    """Or join again: `epoch` is the newest view that the sender knows it is not in."""
+
+    epoch: int
+
+
+class Leave(Wire, frozen=True):
+    pass
+
+
+class Knock(Wire, frozen=True):
+    """May I believe that I hold something?"""
+
+
+class Open(Wire, frozen=True):
+    """You may, and nobody leaves you out any more."""
+
+
+class Shut(Wire, frozen=True):
+    """You may not: the view of this epoch is one without you."""
+
+    epoch: int
+    members: tuple[Node, ...]
+
+
+class Door:
+    """Between a seat and its algorithm: what is sent gets the epoch and the clock."""
+
+    def __init__(self, member: Member, out: Out[Any]) -> None:
+        self.member, self.out = member, out
+
+    def send(self, to: Node, message: Wire) -> None:
+        view = self.member.view
+        self.out.send(view.member(to), Inner(view.epoch, self.member.seat.clock, message))
+
+    def broadcast(self, to: Any, message: Wire) -> None:
+        for j in to:
+            self.send(j, message)
+
+    def enter(self) -> None:
+        self.member.seat.at = "inside"
+
+    def idle(self) -> None:
+        self.member.seat.at = "idle"
+
+    def timer(self, name: str, after: float) -> None:
+        raise AssertionError(f"no algorithm on the wire sets a timer: {name}")
+
+
+class Member(State):
+    """A node with one lock in a group that changes."""
+
+    View: ClassVar[type[View]] = View
+    Seat: ClassVar[type[Seat]] = Seat
+
+    me: Node
+    registry: Node
+    algorithm: Any  # which, as `Chosen`; not part of the state
+    view: View
+    seat: Seat
+    gate: bool
+    joining: bool = False
+    leaving: bool = False
+    waiting: tuple[tuple[Node, Inner], ...] = ()  # of the epoch that has not started here
+
+    def __copy__(self) -> Self:
+        made = super().__copy__()  # type: ignore[misc]
+        made.view, made.seat = self.view.__copy__(), self.seat.__copy__()  # type: ignore[attr-defined]
+        return made  # type: ignore[no-any-return]
+
+    def key(self) -> tuple[Any, ...]:
+        seat, view = self.seat, self.view
+        inner = seat.algorithm.key() if seat.algorithm is not None else None
+        return (
+            *astuple(view), seat.want, seat.has, inner, seat.at, seat.mode, seat.clock, self.gate, self.joining, self.leaving,
+            self.waiting,
+        )  # fmt: skip
+
+    # -- what users do -----------------------------------------------------------------------------
+
+    def request(self, mode: Mode, out: Out[Any]) -> None:
+        self.seat.want = mode
+        self.settle(out)
+
+    def release(self, out: Out[Any]) -> None:
+        self.seat.want, self.seat.has = None, False
+        out.idle()
+        self.settle(out)
+
+    def join(self, out: Out[Any]) -> None:
+        self.joining = True
+        out.send(self.registry, Join(self.view.known))
+
+    def leave(self, out: Out[Any]) -> None:
+        self.leaving = True
+        out.send(self.registry, Leave())
+
+    def settle(self, out: Out[Any]) -> None:
+        if self.view.wedged:
+            return
+        match self.seat.settle(self.gate, Door(self, out)):
+            case "granted":
+                out.enter()
+            case "knock":
+                out.send(self.registry, Knock())
+
+    # -- what comes ----------------------------------------------------------------------------------
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        match message:
+            case Inner():
+                self.on_inner(source, message, out)
+            case Report():
+                self.on_decided(message.epoch, message.members, out)
+                self.on_report(source, message, out)
+            case Decided():
+                self.on_decided(message.epoch, message.members, out)
+            case Shut():
+                self.on_decided(message.epoch, message.members, out)
+            case Open():
+                self.gate = True
+                self.settle(out)
+            case _:
+                raise AssertionError(f"{message} for a member")
+
+    def on_inner(self, source: Node, message: Inner, out: Out[Any]) -> None:
+        match self.view.fate(message.epoch):
+            case "deliver":
+                self.seat.receive(self.view.number(source), message.clock, message.message, Door(self, out))
+                self.settle(out)
+            case "wait":
+                self.waiting = tuple(sorted((*self.waiting, (source, message)), key=repr))
+
+    def on_decided(self, epoch: int, members: tuple[Node, ...], out: Out[Any]) -> None:
+        if not self.view.learn(epoch, members):
+            return
+        self.waiting = ()
+        if self.view.excluded:
+            self.on_exclusion(out)
+            return
+        self.report(out)
+
+    def report(self, out: Out[Any]) -> None:
+        """Made once; everybody gets the same."""
+        view = self.view
+        mine = Report(view.known, view.coming, self.seat.held())
+        for j in view.coming:
+            if j != self.me:
+                out.send(j, mine)
+        self.on_report(self.me, mine, out)
+
+    def on_report(self, source: Node, report: Report, out: Out[Any]) -> None:
+        if self.view.on_report(source, report.epoch, report.held):
+            self.begin(out)
+
+    def begin(self, out: Out[Any]) -> None:
+        view = self.view
+        reports = view.begin()
+        inside = self.inside({view.number(j): held for j, held in reports if held is not None})
+        writers = sum(held == "write" for held in inside.values())
+        assert not writers or len(inside) == 1, f"epoch {view.epoch} would start with {inside} inside"
+        self.seat.start(self.algorithm, view.number(self.me), len(view.members), HOME, inside)
+        if self.joining:
+            self.joining = False
+            out.idle()
+        waiting, self.waiting = self.waiting, ()
+        self.settle(out)
+        for source, message in waiting:
+            self.on_inner(source, message, out)
+
+    def inside(self, reported: dict[Node, Mode]) -> dict[Node, Mode]:
+        """With whom inside the epoch starts here: with those that were reported."""
+        return reported
+
+    def on_exclusion(self, out: Out[Any]) -> None:
+        """Left out while alive, or on our own wish."""
+        self.seat.drop()
+        if self.leaving:
+            out.idle()
+        else:
+            out.send(self.registry, Join(self.view.known))
+
+    def ignores(self, message: Wire) -> bool:
+        """Whatever happens: this message changes nothing here any more."""
+        match message:
+            case Inner(epoch):
+                return self.view.fate(epoch) == "drop"
+            case Decided(epoch) | Shut(epoch):
+                return epoch <= self.view.known
+            case Report(epoch):
+                return epoch < self.view.known or epoch == self.view.epoch
+        return False
+
+
+class Registry(State):
+    """Decides one view after the other; never wrong about who is dead."""
+
+    me: Node
+    epoch: int
+    members: tuple[Node, ...]
+    dead: frozenset[Node] = frozenset()
+    believers: frozenset[Node] = frozenset()
+    stops: int = 0
+    renewals: int = 0
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        match message:
+            case Died():
+                self.dead |= {source}
+                self.believers -= {source}
+                if source in self.members:
+                    self.decide(tuple(j for j in self.members if j != source), (), out)
+            case Join(epoch):
+                # A joiner that crashed meanwhile, or that a view has taken in since.
+                if source not in self.dead and (source not in self.members or epoch >= self.epoch):
+                    self.decide(tuple(sorted({*self.members, source})), (), out)
+            case Leave():
+                if source in self.members:
+                    self.decide(tuple(j for j in self.members if j != source), (source,), out)
+            case Knock():
+                if source in self.members:
+                    self.believers |= {source}
+                    out.send(source, Open())
+                else:
+                    out.send(source, Shut(self.epoch, self.members))
+            case _:
+                raise AssertionError(f"{message} for the registry")
+
+    def on_timeout(self, name: str, out: Out[Any]) -> None:
+        if name == "renew":
+            self.renewals -= 1
+            self.decide(self.members, (), out)
+        else:
+            stopped = int(name.removeprefix("stopped "))
+            self.stops -= 1
+            self.decide(tuple(j for j in self.members if j != stopped), (stopped,), out)
+
+    def decide(self, members: tuple[Node, ...], too: tuple[Node, ...], out: Out[Any]) -> None:
+        self.epoch, self.members = self.epoch + 1, members
+        for j in (*members, *too):
+            out.send(j, Decided(self.epoch, members))
+
+    def events(self) -> list[str]:
+        renew = ["renew"] if self.renewals else []
+        stopped = [j for j in self.members if j not in self.believers and len(self.members) > 1]
+        return renew + ([f"stopped {j}" for j in stopped] if self.stops else [])
+
+
+class Group(Struct, frozen=True):
+    """What is explored: who there is at the start, and what may change."""
+
+    algorithm: Chosen
+    members: int = 3
+    joiners: int = 0
+    leavers: tuple[Node, ...] = ()
+    crashes: int = 0
+    stops: int = 0
+    renewals: int = 0
+    entries: tuple[int, ...] = ()  # of the members and the joiners; the default is one each
+    member: type[Member] = Member
+    fifo: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"views of {self.algorithm.name}"
+
+    # What a `Model` asks of the algorithm that it runs.
+    form: ClassVar[str] = "views"
+    options: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(modes=self.algorithm.needs.modes)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(range(1, self.members + self.joiners + 1))
+
+    @property
+    def registry(self) -> Node:
+        return len(self.nodes) + 1
+
+    def start(self, me: Node, shape: Any, inside: Mapping[Node, Mode] = NOBODY) -> Any:
+        first = tuple(range(1, self.members + 1))
+        if me == self.registry:
+            return Registry(me, 1, first, frozenset(), frozenset(), self.stops, self.renewals)
+        seat, view = self.member.Seat(), self.member.View(me)
+        if me in first:
+            view = self.member.View(me, 1, first, 1, first)
+            seat.start(self.algorithm, me, len(first), HOME, NOBODY)
+        return self.member(me, self.registry, self.algorithm, view, seat, not self.stops)
+
+    def blamed(self, what: str) -> Any:
+        return self.algorithm.blamed(what)
+
+
+class Views(Model):
+    """A group whose views change, as a model to search."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        first = tuple(range(1, group.members + 1))
+        shapes = {j: Members(first, 1) for j in group.nodes} | {group.registry: Members((group.registry,), 1)}
+        entries = group.entries or (1,) * len(group.nodes)
+        chosen: Any = group
+        super().__init__(
+            chosen, shapes, (*entries, 0), crashes=group.crashes, leavers=group.leavers, fifo=group.fifo, at_once=True
+        )
+
+    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
+        steps = super().own_steps(at, local)
+        if self.nodes[at] == self.group.registry:
+            steps += [("timeout", event) for event in local.algorithm.events()]
+        return steps
+
+    def of_interest(self, at: int, number: int, inbox: Inbox) -> Inbox:
+        column = self.columns[at]
+        member, letters = column.locals[number].algorithm, column.letters
+        if self.fifo or not isinstance(member, Member):
+            return inbox
+        return tuple(letter for letter in inbox if not member.ignores(letters[letter].message))
+
+    def may_crash(self, at: int, local: Local) -> bool:
+        return self.nodes[at] != self.group.registry and local.where not in ("outside", "gone")
+
+    def last_words(self, node: Node) -> list[tuple[Node, Wire]]:
+        return [(self.group.registry, Died())]
+
+
+def properties(model: Model) -> list[Property]:
+    return [
+        MutualExclusion(model), Deadlock(model), NoAssertionFails(model),
+        SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model),
+    ]  # fmt: skip
+
+
+def explore(
+    group: Group, max_states: int | None = None, progress: Progress | None = None
+) -> tuple[Search, Outcome, dict[str, str]]:
+    model = Views(group)
+    checks = Checks(properties(model))
+    search = Search(model, checks)
+    outcome = search.run(max_states, progress=progress)
+    return search, outcome, checks.verdicts(outcome.violated, outcome.finished)
+
+
+__all__ = ["Group", "Member", "Views", "choose", "explore", "properties"]

@@ -1,0 +1,175 @@
+"""The view change with one rule taken away at a time: two holders, or a group that stands still.
+
+Each mutant names the rule, and the smallest group and the algorithm with which its absence shows. `peerlock check-views` runs
+them all. The mutants of `View` are also planted into whole nodes, in the simulator.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+
+from peerlock.algorithms import choose
+from peerlock.check.view_change import Group, Inner, Member, Report
+from peerlock.contract import Book, Mode, Node, Out, Wire, note
+from peerlock.node.seat import Seat
+from peerlock.node.view import View, Who
+
+
+class StartsWithAMajority(View):
+    def complete(self) -> bool:
+        return len(self.reports) * 2 > len(self.coming) and any(who == self.me for who, _ in self.reports)
+
+
+class NeverWedges(View):
+    """Reports, and goes on in the old epoch until the new one starts."""
+
+    @property
+    def wedged(self) -> bool:
+        return self.epoch == 0
+
+    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
+        return "deliver" if epoch == self.epoch and self.epoch else super().fate(epoch)
+
+
+class DeliversOldEpochs(View):
+    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
+        return "deliver" if 0 < epoch <= self.epoch == self.known else super().fate(epoch)
+
+
+class DropsNewerEpochs(View):
+    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
+        return "deliver" if super().fate(epoch) == "deliver" else "drop"
+
+
+class StartsOlderEpochs(View):
+    """Learns of a newer epoch, reports for it, and still starts the one before when its reports are there."""
+
+    older: int = 0
+    older_members: tuple[Who, ...] = ()
+    older_reports: Book[Any] = ()
+    in_older: bool = False
+
+    @property
+    def wedged(self) -> bool:
+        return super().wedged and not self.in_older
+
+    def learn(self, epoch: int, members: tuple[Who, ...]) -> bool:
+        if self.known > self.epoch and epoch > self.known and self.me in self.coming:
+            self.older, self.older_members, self.older_reports = self.known, self.coming, self.reports
+        return super().learn(epoch, members)
+
+    def on_report(self, source: Who, epoch: int, report: Any) -> bool:
+        if epoch == self.older and self.epoch < epoch:
+            self.older_reports = note(self.older_reports, source, report)
+            return len(self.older_reports) == len(self.older_members)
+        return super().on_report(source, epoch, report)
+
+    def begin(self) -> Book[Any]:
+        if self.older > self.epoch and len(self.older_reports) == len(self.older_members):
+            self.in_older = True
+            self.epoch, self.members = self.older, self.older_members
+            return self.older_reports
+        self.older, self.older_members, self.older_reports, self.in_older = 0, (), (), False
+        return super().begin()
+
+    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
+        return "deliver" if self.in_older and epoch == self.epoch else super().fate(epoch)
+
+
+class ReportsTwice(Member):
+    """The last receiver gets the report at once; the others get one that is made later."""
+
+    owed: tuple[Node, ...] = ()
+
+    def key(self) -> tuple[Any, ...]:
+        return (*super().key(), self.owed)
+
+    def report(self, out: Out[Any]) -> None:
+        *rest, first = [j for j in self.view.coming if j != self.me]
+        mine = Report(self.view.known, self.view.coming, self.seat.held())
+        out.send(first, mine)
+        self.owed = tuple(rest)
+        self.on_report(self.me, mine, out)
+
+    def tell_the_others(self, out: Out[Any]) -> None:
+        for j in self.owed:
+            out.send(j, Report(self.view.known, self.view.coming, self.seat.held()))
+        self.owed = ()
+
+    def release(self, out: Out[Any]) -> None:
+        super().release(out)
+        self.tell_the_others(out)
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        super().receive(source, message, out)
+        if isinstance(message, Report):
+            self.tell_the_others(out)
+
+
+class ReleasesWhileWedged(Member):
+    """What was released after the report is not inside when the epoch starts: here, and nowhere else."""
+
+    def inside(self, reported: dict[Node, Mode]) -> dict[Node, Mode]:
+        me = self.view.number(self.me)
+        return {j: mode for j, mode in reported.items() if j != me or self.seat.has}
+
+
+class RemembersWhatItWasGiven(Seat):
+    """A joiner that still thinks it is about to enter."""
+
+    def held(self) -> Mode | None:
+        return self.want if self.has or self.at == "inside" else None
+
+    def drop(self) -> None:
+        pass
+
+
+class BelievesAtOnce(Member):
+    """Without the gate: what the algorithm says is enough."""
+
+    def settle(self, out: Out[Any]) -> None:
+        self.gate = True
+        super().settle(out)
+
+
+def _viewed(kind: type[View]) -> type[Member]:
+    class Mutant(Member):
+        View: ClassVar[type[View]] = kind
+
+        def on_inner(self, source: Node, message: Inner, out: Out[Any]) -> None:
+            if source in self.view.members or self.view.fate(message.epoch) != "deliver":
+                super().on_inner(source, message, out)
+
+        def ignores(self, message: Wire) -> bool:
+            return False  # what such a view ignores now it may yet deliver
+
+    Mutant.__name__ = kind.__name__
+    return Mutant
+
+
+class _Remembers(Member):
+    Seat: ClassVar[type[Seat]] = RemembersWhatItWasGiven
+
+
+class ViewMutant(Struct, frozen=True):
+    rule: str  # that it breaks
+    group: Group
+
+
+def _group(name: str, member: type[Member], **what: Any) -> Group:
+    return Group(choose(name), member=member, **what)
+
+
+MUTANTS = (
+    ViewMutant("reports from all", _group("suzuki-kasami-a", _viewed(StartsWithAMajority), renewals=1)),
+    ViewMutant("report once", _group("suzuki-kasami-a", ReportsTwice, renewals=1)),
+    ViewMutant("wedge before the report", _group("suzuki-kasami-a", _viewed(NeverWedges), renewals=1)),
+    ViewMutant("old epochs are dropped", _group("suzuki-kasami-a", _viewed(DeliversOldEpochs), renewals=1)),
+    ViewMutant("newer messages wait", _group("suzuki-kasami-a", _viewed(DropsNewerEpochs), renewals=1)),
+    ViewMutant("never an epoch older than one you know", _group("suzuki-kasami-a", _viewed(StartsOlderEpochs), renewals=2)),
+    ViewMutant("a release while wedged waits for the start", _group("suzuki-kasami-a", ReleasesWhileWedged, renewals=1)),
+    ViewMutant("a joiner drops its holds", _group("suzuki-kasami-a", _Remembers, stops=1)),
+    ViewMutant("believe only behind the gate", _group("suzuki-kasami-a", BelievesAtOnce, stops=1)),
+)  # fmt: skip
