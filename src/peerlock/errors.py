@@ -36,3 +36,46 @@ class ScriptError(UsageError):
 
 class Unfinished(PeerlockError):
     """A run was cut off by a limit before it came to its end."""
+
+
+# -- the lock ----------------------------------------------------------------------------------------
+
+
+class LockError(PeerlockError):
+    """A lock was not given, or is no longer held. Each of these says whether it may have been held."""
+
+
+class LockTimeout(LockError, TimeoutError):
+    """It was not granted in time, and was never held."""
+
+
+class LockLost(LockError):
+    """It was held and is not any more: others may hold it now."""
+
+
+class NodeClosed(LockError):
+    """The node has left its group."""
+
+
+class AlreadyHeld(UsageError, RuntimeError):
+    """Whoever has the lock asked for it again, and would have waited for itself."""
+
+
+class Disagreement(UsageError):
+    """Two nodes use one lock with different algorithms."""
+
+
+class AfterFork(UsageError, RuntimeError):
+    """A node was used in a child of the process that joined."""
+
+
+class RegistryError(PeerlockError):
+    """The place where a group says who its members are cannot be used."""
+
+
+class Unreachable(LockError):
+    """No group, or no majority of one, could be reached."""
+
+
+class ProtocolError(PeerlockError):
+    """A peer said something that makes no sense: its link is closed, and nothing else."""

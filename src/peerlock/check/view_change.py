@@ -26,9 +26,15 @@ from msgspec.structs import astuple
 
 from peerlock.algorithms import Chosen, choose
 from peerlock.check.model import Inbox, Local, Model
-from peerlock.check.properties import Checks, Deadlock, MutualExclusion, Property
 from peerlock.check.properties import Assertions as NoAssertionFails
-from peerlock.check.properties import EverybodyEnters, SomebodyWaitsWhileAnotherIsInside
+from peerlock.check.properties import (
+    Checks,
+    Deadlock,
+    EverybodyEnters,
+    MutualExclusion,
+    Property,
+    SomebodyWaitsWhileAnotherIsInside,
+)
 from peerlock.check.search import Outcome, Progress, Search
 from peerlock.contract import NOBODY, Members, Mode, Needs, Node, Out, State, Wire
 from peerlock.node.seat import Seat
@@ -112,8 +118,8 @@ class Door:
 class Member(State):
     """A node with one lock in a group that changes."""
 
-    View: ClassVar[type[View]] = View
-    Seat: ClassVar[type[Seat]] = Seat
+    views: ClassVar[type[View]] = View
+    seats: ClassVar[type[Seat]] = Seat
 
     me: Node
     registry: Node
@@ -346,9 +352,9 @@ class Group(Struct, frozen=True):
         first = tuple(range(1, self.members + 1))
         if me == self.registry:
             return Registry(me, 1, first, frozenset(), frozenset(), self.stops, self.renewals)
-        seat, view = self.member.Seat(), self.member.View(me)
+        seat, view = self.member.seats(), self.member.views(me)
         if me in first:
-            view = self.member.View(me, 1, first, 1, first)
+            view = self.member.views(me, 1, first, 1, first)
             seat.start(self.algorithm, me, len(first), HOME, NOBODY)
         return self.member(me, self.registry, self.algorithm, view, seat, not self.stops)
 

@@ -1,81 +1,27 @@
 """The view change with one rule taken away at a time: two holders, or a group that stands still.
 
 Each mutant names the rule, and the smallest group and the algorithm with which its absence shows. `peerlock check-views` runs
-them all. The mutants of `View` are also planted into whole nodes, in the simulator.
+them all. The mutants of `View` are in `peerlock.planted`: the simulator plants them into whole nodes.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from peerlock.algorithms import choose
 from peerlock.check.view_change import Group, Inner, Member, Report
-from peerlock.contract import Book, Mode, Node, Out, Wire, note
+from peerlock.contract import Mode, Node, Out, Wire
 from peerlock.node.seat import Seat
-from peerlock.node.view import View, Who
-
-
-class StartsWithAMajority(View):
-    def complete(self) -> bool:
-        return len(self.reports) * 2 > len(self.coming) and any(who == self.me for who, _ in self.reports)
-
-
-class NeverWedges(View):
-    """Reports, and goes on in the old epoch until the new one starts."""
-
-    @property
-    def wedged(self) -> bool:
-        return self.epoch == 0
-
-    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
-        return "deliver" if epoch == self.epoch and self.epoch else super().fate(epoch)
-
-
-class DeliversOldEpochs(View):
-    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
-        return "deliver" if 0 < epoch <= self.epoch == self.known else super().fate(epoch)
-
-
-class DropsNewerEpochs(View):
-    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
-        return "deliver" if super().fate(epoch) == "deliver" else "drop"
-
-
-class StartsOlderEpochs(View):
-    """Learns of a newer epoch, reports for it, and still starts the one before when its reports are there."""
-
-    older: int = 0
-    older_members: tuple[Who, ...] = ()
-    older_reports: Book[Any] = ()
-    in_older: bool = False
-
-    @property
-    def wedged(self) -> bool:
-        return super().wedged and not self.in_older
-
-    def learn(self, epoch: int, members: tuple[Who, ...]) -> bool:
-        if self.known > self.epoch and epoch > self.known and self.me in self.coming:
-            self.older, self.older_members, self.older_reports = self.known, self.coming, self.reports
-        return super().learn(epoch, members)
-
-    def on_report(self, source: Who, epoch: int, report: Any) -> bool:
-        if epoch == self.older and self.epoch < epoch:
-            self.older_reports = note(self.older_reports, source, report)
-            return len(self.older_reports) == len(self.older_members)
-        return super().on_report(source, epoch, report)
-
-    def begin(self) -> Book[Any]:
-        if self.older > self.epoch and len(self.older_reports) == len(self.older_members):
-            self.in_older = True
-            self.epoch, self.members = self.older, self.older_members
-            return self.older_reports
-        self.older, self.older_members, self.older_reports, self.in_older = 0, (), (), False
-        return super().begin()
-
-    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
-        return "deliver" if self.in_older and epoch == self.epoch else super().fate(epoch)
+from peerlock.node.view import View
+from peerlock.planted import (
+    DeliversOldEpochs,
+    DropsNewerEpochs,
+    NeverWedges,
+    StartsOlderEpochs,
+    StartsWithAMajority,
+)
 
 
 class ReportsTwice(Member):
@@ -136,7 +82,7 @@ class BelievesAtOnce(Member):
 
 def _viewed(kind: type[View]) -> type[Member]:
     class Mutant(Member):
-        View: ClassVar[type[View]] = kind
+        views: ClassVar[type[View]] = kind
 
         def on_inner(self, source: Node, message: Inner, out: Out[Any]) -> None:
             if source in self.view.members or self.view.fate(message.epoch) != "deliver":
@@ -150,7 +96,7 @@ def _viewed(kind: type[View]) -> type[Member]:
 
 
 class _Remembers(Member):
-    Seat: ClassVar[type[Seat]] = RemembersWhatItWasGiven
+    seats: ClassVar[type[Seat]] = RemembersWhatItWasGiven
 
 
 class ViewMutant(Struct, frozen=True):

@@ -1,21 +1,21 @@
 """One lock at one node: what its users want, and the algorithm that gets it for them.
 
-Users want the lock, have it, or neither: `want` and `has`. The algorithm of the epoch is idle, asked, inside or ending: `at`.
-`settle` makes the two agree, one step after the other, and is called after whatever changed either of them. So a release
-while the group changes its view, a request that nobody wants any more, or one that was made in another mode need no cases
-of their own: the wish is noted, and as soon as an epoch runs, `settle` sees to it.
+Users want the lock, have it, or neither: `want` and `has`. The algorithm of the epoch is idle, asked, inside or
+ending: `at`. `settle` makes the two agree, one step after the other, and is called after whatever changed either of
+them. So a release while the group changes its view, a request that nobody wants any more, or one that was made in
+another mode need no cases of their own: the wish is noted, and as soon as an epoch runs, `settle` sees to it.
 
     want, not has, at idle       ask the algorithm
     want, not has, at inside     the lock is ours: granted, if the node may believe so (the gate)
     not want,      at inside     nobody wants it any more: leave
     has                          nothing to do until the users release
 
-`clock` is the fence: a Lamport clock that rides on every message of this lock and goes up by one at each grant. Two holds of
-one epoch that exclude each other are linked by messages (the token, the last permission), so the later one has the larger
-clock; a new epoch starts again from 0, and the epoch is the upper half of the fence.
+`clock` is the fence: a Lamport clock that rides on every message of this lock and goes up by one at each grant. Two
+holds of one epoch that exclude each other are linked by messages (the token, the last permission), so the later one
+has the larger clock; a new epoch starts again from 0, and the epoch is the upper half of the fence.
 
-The gate stands for what a node must make sure of before it may believe what the algorithm says: that no view without it can
-be decided while it believes. Each registry has its own way.
+The gate stands for what a node must make sure of before it may believe what the algorithm says: that no view without
+it can be decided while it believes. Each registry has its own way.
 """
 
 from __future__ import annotations

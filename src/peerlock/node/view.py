@@ -1,7 +1,8 @@
 """Who the group is, epoch after epoch, as one member sees it.
 
-The papers' algorithms know one fixed group that never fails. So every lock runs inside a *view*: an epoch's number and the
-members of that epoch. When somebody crashes, joins or leaves, a registry decides the next view, and the group moves there:
+The papers' algorithms know one fixed group that never fails. So every lock runs inside a *view*: an epoch's number
+and the members of that epoch. When somebody crashes, joins or leaves, a registry decides the next view, and the group
+moves there:
 
     epoch e runs --learn(e+1)--> wedged --all reports of e+1--> epoch e+1 runs
 
@@ -12,13 +13,14 @@ members of that epoch. When somebody crashes, joins or leaves, a registry decide
 4. What was said in older epochs is dropped. What is said in e+1 before it has started here waits.
 5. A member that knows of a newer epoch neither reports for an older one nor starts it. A joiner holds nothing.
 
-Why no two members are inside at once: each epoch is a legal run of its algorithm, cut off at different places at different
-members (1 and 4), and a prefix of a run that excludes, excludes. Whoever was inside at the cut and is in e+1 has said so
-before e+1 started anywhere (2, 3), and entered at no later time (1); who is not in e+1 is dead, or the registry has made
-sure that it does not believe to be inside. So e+1 starts from a legal `inside`. Numbers 2, 3, 5 leave no second story of e+1.
+Why no two members are inside at once: each epoch is a legal run of its algorithm, cut off at different places at
+different members (1 and 4), and a prefix of a run that excludes, excludes. Whoever was inside at the cut and is in
+e+1 has said so before e+1 started anywhere (2, 3), and entered at no later time (1); who is not in e+1 is dead, or
+the registry has made sure that it does not believe to be inside. So e+1 starts from a legal `inside`. Numbers 2, 3, 5
+leave no second story of e+1.
 
-This file is the bookkeeping of these rules and nothing else: it is the same for one lock, which `peerlock.check` explores in
-every interleaving with each rule taken away in turn, and for a hundred thousand.
+This file is the bookkeeping of these rules and nothing else: it is the same for one lock, which `peerlock.check`
+explores in every interleaving with each rule taken away in turn, and for a hundred thousand.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from peerlock.contract import Book, Node, note
+from peerlock.contract import Node, note
 
 Who: TypeAlias = Any  # a member: whatever names one incarnation, can be hashed and has an order
+Reports: TypeAlias = tuple[tuple[Who, Any], ...]  # in the order of the members' names
 
 
 class View(Struct):
@@ -40,7 +43,7 @@ class View(Struct):
     members: tuple[Who, ...] = ()  # of that epoch; the place in it is the number that algorithms know
     known: int = 0  # the newest epoch known to be decided
     coming: tuple[Who, ...] = ()  # its members
-    reports: Book[Any] = ()  # their reports for it, as far as they are here
+    reports: Reports = ()  # their reports for it, as far as they are here
 
     @property
     def wedged(self) -> bool:
@@ -53,7 +56,7 @@ class View(Struct):
         return self.known > 0 and self.me not in self.coming
 
     def learn(self, epoch: int, members: tuple[Who, ...]) -> bool:
-        """A view was decided. True: it is news, so the caller makes its report, once, and gives it to `on_report` and to all."""
+        """A view was decided. True: it is news; the caller makes its report, once, for `on_report` and for everybody."""
         if epoch <= self.known:
             return False
         self.known, self.coming, self.reports = epoch, members, ()
@@ -74,7 +77,7 @@ class View(Struct):
         have = {who for who, _ in self.reports}
         return tuple(who for who in self.coming if who not in have) if self.wedged else ()
 
-    def begin(self) -> Book[Any]:
+    def begin(self) -> Reports:
         """The epoch starts here. The reports of its members: what it starts from."""
         assert self.me in self.coming and self.complete(), f"epoch {self.known} started without the reports: {self}"
         reports, self.reports = self.reports, ()

@@ -1,0 +1,430 @@
+"""A node without its input and output.
+
+`Core` puts the parts together: the view of the group, a session with every other member, the table of locks. It is
+driven by a shell (asyncio, threads, the simulator) which tells it what happened and when, and which carries out what
+it asks for. After every event the shell calls `flush`, and each peer that something goes to gets one write.
+
+    shell -> core                                 core -> shell
+    -------------                                 -------------
+    learn(epoch, members)   a view was decided    write(peer, data)
+    dialled, answered       a link that we made   dial(peer), hang_up(peer, sentence)
+    linked, unlinked        one that came; an end refresh(), look(peer): what does the registry say
+    receive(peer, frame)                          suspect(peers), renew(), rejoin(): what is asked of it
+    gate_opens(), tick()                          open_gate(), close_gate(), wake_at(when)
+    (and the desks' acquire, release, cancel)     learned(epoch, members), started(epoch), note(level, sentence)
+
+**Links.** Of two members the greater one dials. A link carries the frames of one session, whichever way it was made;
+a new one takes the place of the old. What a peer says that makes no sense raises `ProtocolError`: the shell closes
+that link, and nothing else happens.
+
+**Silence.** Somebody waits, or the reports of the next epoch are not all here: then a peer that has said nothing for
+a second is asked whether it is there, and one that has not answered for another `patience_s` is named to the
+registry, which knows whether it may be left out. Nothing is asked while nobody waits.
+
+**The gate** opens when a lock is about to be granted, and is closed by a tick when nothing was held since the one
+before: between half a second and a second after the last hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+from peerlock.errors import NodeClosed, ProtocolError
+from peerlock.node.seat import CLOCK_BITS
+from peerlock.node.session import Session
+from peerlock.node.table import Limits, Table, disagreement
+from peerlock.node.view import View
+from peerlock.node.wire import (
+    Ack,
+    Answer,
+    Decided,
+    Disagree,
+    Frame,
+    Hello,
+    LockReport,
+    Peer,
+    Ping,
+    Pong,
+    Query,
+    Report,
+    Said,
+    VERSION,
+    framed,
+    spoken,
+)  # fmt: skip
+
+TICK_S = 0.5
+SILENCE_S = 1.0  # before somebody is asked whether it is there
+PATIENCE_S = 1.5  # before who does not answer is named to the registry
+NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 20)  # a clock that needs a new epoch
+
+
+class Shell(Protocol):
+    """What a core asks of whoever drives it."""
+
+    def write(self, peer: Peer, data: bytes) -> None: ...
+
+    def dial(self, peer: Peer) -> None: ...
+
+    def hang_up(self, peer: Peer, sentence: str) -> None: ...
+
+    def look(self, peer: Peer) -> None:
+        """Its link went down. If it is dead, the group goes on without it."""
+
+    def refresh(self) -> None:
+        """Learn the newest view, if it can be known without waiting."""
+
+    def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
+        """Leave out those of them that are dead, or stopped and idle. Who may not be left out, as far as is known."""
+        ...
+
+    def renew(self) -> None:
+        """A view with the same members, please."""
+
+    def rejoin(self) -> None:
+        """The newest view is one without us."""
+
+    def open_gate(self) -> bool:
+        """May we believe from now on? False: not now; `gate_opens` or a new view will follow."""
+        ...
+
+    def close_gate(self) -> None: ...
+
+    def wake_at(self, when: float) -> None:
+        """Call `tick` then."""
+
+    def learned(self, epoch: int, members: tuple[Peer, ...]) -> None: ...
+
+    def started(self, epoch: int) -> None: ...
+
+    def note(self, level: str, sentence: str) -> None: ...
+
+
+class Core:
+    views_of: ClassVar[type[View]] = View
+    sessions_of: ClassVar[type[Session]] = Session
+
+    def __init__(self, me: Peer, group: str, shell: Shell, limits: Limits | None = None, now: float = 0.0) -> None:
+        self.me, self.group, self.shell = me, group, shell
+        self.now = now  # of the event that is being handled
+        self.view = self.views_of(me)
+        self.sessions: dict[Peer, Session] = {}
+        self.numbers: dict[Peer, int] = {}  # of the members of the epoch that runs
+        self.table = Table(limits or Limits(), self.alarm, self.knock, self.full)
+        self.early: list[tuple[Peer, Said]] = []  # of the epoch that has not started here
+        self.answers: dict[int, dict[Peer, Answer]] = {}
+        self.query = 0
+        self.blockers: tuple[Peer, ...] = ()  # silent, and may not be left out
+        self.alarmed = False  # a tick is under way
+        self.used = 0  # grants at the last tick
+        self.views = 0  # epochs started here
+        self.waiting_since: float | None = None
+        self.renewing = False
+        self.closed = False
+
+    # -- views -------------------------------------------------------------------------------------------
+
+    def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
+        self.now = now
+        view = self.view
+        if not view.learn(epoch, members):
+            return
+        self.table.wedge()
+        self.early, self.renewing = [], False
+        self.shell.learned(epoch, members)
+        for peer in [peer for peer in self.sessions if peer not in members]:
+            del self.sessions[peer]
+            self.shell.hang_up(peer, f"the group is at epoch {epoch} without you")
+        if view.excluded:
+            self.numbers = {}
+            self.table.drop(f"the group went on to epoch {epoch} without this node")
+            self.shell.rejoin()
+            return
+        for peer in members:
+            if peer != self.me and self.session(peer).linked is False and self.me > peer:
+                self.shell.dial(peer)
+        self.report()
+        self.alarm()
+
+    def report(self) -> None:
+        """Made once; everybody gets the same."""
+        view, locks = self.view, self.table.report()
+        for peer in view.coming:
+            if peer != self.me:
+                self.send_report(peer, locks)
+        self.on_report(self.me, view.known, locks)
+
+    def send_report(self, peer: Peer, locks: tuple[LockReport, ...]) -> None:
+        session, view = self.session(peer), self.view
+        self.post(session, Report(session.seq + 1, session.received, view.known, view.coming, locks))
+
+    def on_report(self, source: Peer, epoch: int, locks: tuple[LockReport, ...]) -> None:
+        if self.view.on_report(source, epoch, locks):
+            self.begin()
+
+    def begin(self) -> None:
+        view = self.view
+        reports = view.begin()
+        self.numbers = {peer: number for number, peer in enumerate(view.members, 1)}
+        for session in self.sessions.values():
+            session.forget(view.epoch)
+        sessions = [None, *(self.sessions.get(peer) for peer in view.members)]
+        self.blockers = ()
+        self.views += 1
+        self.table.begin(
+            view.epoch,
+            self.numbers[self.me],
+            sessions,
+            [(self.numbers[peer], locks) for peer, locks in reports if peer in self.numbers],
+            self.now,
+        )
+        self.shell.started(view.epoch)
+        early, self.early = self.early, []
+        for peer, said in early:
+            self.on_said(peer, said)
+
+    def rejoined(self, me: Peer) -> None:
+        """A new incarnation of this node, which knows what the old one knew of epochs, and nothing else."""
+        known = self.view.known
+        self.me = me
+        self.view = self.views_of(me)
+        self.view.known = known
+        self.sessions = {}
+
+    # -- links -------------------------------------------------------------------------------------------
+
+    def session(self, peer: Peer) -> Session:
+        found = self.sessions.get(peer)
+        if found is None:
+            found = self.sessions[peer] = self.sessions_of(peer)
+            found.heard = self.now
+        return found
+
+    def hello(self, peer: Peer) -> Hello:
+        """Our first words on a link to that peer."""
+        session = self.sessions.get(peer)
+        return Hello(VERSION, self.group, self.me, peer.id, session.received if session is not None else 0)
+
+    def dialled(self, peer: Peer, now: float) -> bytes:
+        """We have reached a peer: what goes there first. What it may not have follows the hello at once."""
+        self.now = now
+        session = self.session(peer)
+        session.heard, session.pinged = now, 0.0
+        session.link(0)
+        return framed(self.hello(peer)) + session.drain()
+
+    def answered(self, peer: Peer, received: int, now: float) -> None:
+        """The peer that we have dialled has greeted us; it had got that many of our messages."""
+        self.now = now
+        session = self.sessions.get(peer)
+        if session is not None:
+            session.heard, session.pinged = now, 0.0
+            session.on_ack(received)
+
+    def linked(self, peer: Peer, received: int, now: float) -> None:
+        """A peer that has dialled us was greeted; it has got that many of our messages."""
+        self.now = now
+        known = self.sessions.get(peer)
+        if received > (known.seq if known is not None else 0) and peer not in self.view.coming:
+            # It had a session with us before the group went on without it, and does not know that yet.
+            self.shell.write(peer, framed(Decided(self.view.known, self.view.coming)))
+            return
+        session = self.session(peer)
+        session.heard, session.pinged = now, 0.0
+        session.link(received)
+        self.table.dirty[session] = None
+        if self.view.known and peer not in self.view.coming:
+            self.tell_the_view(session)
+
+    def tell_the_view(self, session: Session) -> None:
+        """To somebody who seems to know only an older one."""
+        self.send(session, Decided(self.view.known, self.view.coming))
+
+    def unlinked(self, peer: Peer, now: float) -> None:
+        self.now = now
+        session = self.sessions.get(peer)
+        if session is not None:
+            session.unlink()
+        if peer in self.view.coming:
+            self.shell.look(peer)
+        if peer in self.view.coming and self.me > peer and peer in self.sessions:
+            self.shell.dial(peer)
+
+    def receive(self, peer: Peer, frame: Frame, now: float) -> None:
+        """A frame from a peer with which a link is up."""
+        self.now = now
+        session = self.sessions.get(peer)
+        if session is None:
+            return  # of a view that is over
+        session.heard, session.pinged = now, 0.0
+        match frame:
+            case Said():
+                if session.accept(frame.seq, frame.ack):
+                    self.on_said(peer, frame)
+            case Report():
+                if session.accept(frame.seq, frame.ack):
+                    self.on_members(frame.epoch, frame.members)
+                    self.on_report(peer, frame.epoch, frame.locks)
+                    if frame.epoch < self.view.known and peer in self.sessions:
+                        self.tell_the_view(session)
+            case Disagree():
+                if session.accept(frame.seq, frame.ack):
+                    self.on_disagree(peer, frame)
+            case Decided():
+                self.on_members(frame.epoch, frame.members)
+            case Ack():
+                session.on_ack(frame.ack)
+            case Ping():
+                self.send(session, Pong())
+            case Pong():
+                pass
+            case Query():
+                self.send(session, Answer(frame.number, self.table.status(now)))
+            case Answer():
+                if frame.number in self.answers:
+                    self.answers[frame.number][peer] = frame
+            case _:
+                raise ProtocolError(f"{peer} says hello in the middle of a link")
+        if session.received and session not in self.table.dirty and session.outgoing:
+            self.table.dirty[session] = None
+
+    def on_members(self, epoch: int, members: tuple[Peer, ...]) -> None:
+        if not members or len(set(members)) != len(members):
+            raise ProtocolError(f"a view of epoch {epoch} with {len(members)} members, some of them twice")
+        self.learn(epoch, members, self.now)
+
+    def on_said(self, peer: Peer, said: Said) -> None:
+        match self.view.fate(said.epoch):
+            case "wait":
+                self.early.append((peer, said))
+                return
+            case "drop":
+                return
+        number = self.numbers.get(peer)
+        if number is None:
+            return
+        wanted = spoken(said.algorithm)
+        desk = self.table.desk(said.lock, wanted)
+        if desk.spoken is not wanted:
+            self.disagree(peer, said.lock)
+            return
+        message = wanted.message(said.body)
+        try:
+            desk.hear(number, said.clock, message, said.seq, self.now)
+        except (AssertionError, LookupError) as problem:
+            # Well-formed nonsense. It may have left the algorithm in any state: a new epoch starts it afresh.
+            self.shell.renew()
+            raise ProtocolError(f"{desk.spoken.chosen.name} cannot be told {message} by {peer}: {problem}") from problem
+        if desk.clock > NEAR_THE_END:
+            self.full()
+
+    def disagree(self, peer: Peer, lock: str) -> None:
+        desk = self.table.desks[lock]
+        session = self.session(peer)
+        self.post(session, Disagree(session.seq + 1, session.received, self.view.epoch, lock, desk.spoken.number))
+
+    def on_disagree(self, peer: Peer, frame: Disagree) -> None:
+        desk = self.table.desks.get(frame.lock)
+        if self.view.fate(frame.epoch) == "deliver" and desk is not None and desk.spoken.number != frame.algorithm:
+            error = disagreement(desk, spoken(frame.algorithm), str(peer))
+            self.shell.note("warning", str(error))
+            desk.fail(error)
+
+    # -- out ---------------------------------------------------------------------------------------------
+
+    def post(self, session: Session, message: Report | Disagree) -> None:
+        """A numbered message."""
+        session.post(message.epoch, framed(message))
+        self.table.dirty[session] = None
+
+    def send(self, session: Session, message: Any) -> None:
+        """One that is not missed."""
+        if session.linked:
+            session.outgoing.append(framed(message))
+            self.table.dirty[session] = None
+
+    def flush(self) -> None:
+        dirty = self.table.dirty
+        if dirty:
+            self.table.dirty = {}
+            for session in dirty:
+                if session.outgoing:
+                    self.shell.write(session.peer, session.drain())
+
+    # -- time, the gate, silence -------------------------------------------------------------------------
+
+    def alarm(self) -> None:
+        if not self.alarmed and not self.closed:
+            self.alarmed = True
+            self.shell.wake_at(self.now + TICK_S)
+
+    def knock(self) -> None:
+        if not self.table.gate and self.shell.open_gate():
+            self.gate_opens(self.now)
+
+    def gate_opens(self, now: float) -> None:
+        self.now = now
+        self.table.gate = True
+        self.table.set_open()
+        self.alarm()
+        for desk in list(self.table.busy()):
+            desk.settled(now)
+
+    def full(self) -> None:
+        if not self.renewing:
+            self.renewing = True
+            self.shell.renew()
+
+    def tick(self, now: float) -> None:
+        self.now = now
+        self.alarmed = False
+        table = self.table
+        if table.gate:
+            if table.grants == self.used and not any(desk.has for desk in table.busy()):
+                table.gate = table.open = False
+                self.shell.close_gate()
+            self.used = table.grants
+        if self.view.wedged:
+            self.shell.refresh()
+        waits = self.view.wedged or table.waiting()
+        if waits:
+            self.look_for_silence(now)
+        else:
+            self.blockers = ()
+        if waits or table.gate:
+            self.alarm()
+
+    def look_for_silence(self, now: float) -> None:
+        suspects = []
+        for peer in self.view.missing() or self.view.coming:
+            if peer == self.me:
+                continue
+            session = self.session(peer)
+            if session.pinged:
+                if now - session.pinged >= PATIENCE_S:
+                    suspects.append(peer)
+            elif now - session.heard >= SILENCE_S:
+                session.pinged = now
+                self.send(session, Ping())
+        self.blockers = self.shell.suspect(tuple(suspects)) if suspects else ()
+
+    def close(self, now: float) -> None:
+        """Nothing is granted here any more; who waits is told."""
+        self.now = now
+        self.closed = True
+        error = NodeClosed(f"The node {self.me.name} has left the group {self.group}. The lock was never held.")
+        for desk in self.table.busy():
+            desk.fail(error)
+            desk.lose(f"The node left the group {self.group} while it held the lock {desk.name}.")
+        self.table.wedge()
+
+    # -- looking at it -----------------------------------------------------------------------------------
+
+    def ask_for_status(self) -> int:
+        """Asks every other member; the answers come to `answers[number]`."""
+        self.query += 1
+        self.answers[self.query] = {}
+        for peer in self.view.members:
+            if peer != self.me and peer in self.sessions:
+                self.send(self.sessions[peer], Query(self.query))
+        return self.query

@@ -1,0 +1,449 @@
+"""The locks of one node: who waits here, who holds, and the seat of each in the group.
+
+Any number of named locks; a lock that nobody has used costs nothing. For each lock the node makes one request at a
+time, whoever waits here: local waiters queue first come first served behind it, and local readers share one. When a
+hold ends and another local waiter wants the lock in the same mode, it gets it without a message, but only
+`local_grants` times in a row while some other node is known to ask: then the node leaves the critical section and
+asks again like everybody.
+
+A `Ticket` is one wish and what became of it. Whoever made the ticket owns the lock while its state is HELD; no thread
+and no task does. A ticket that is cancelled while it waits leaves the queue, and its request is adopted by the next
+local waiter; the papers have no way to take a request back, so if there is none, the lock is left as soon as it is
+entered (`Seat.settle`).
+
+A desk is a seat with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out with the
+lock's name, the epoch and the clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+from zlib import crc32
+
+from msgspec import Raw, Struct
+
+from peerlock.contract import Mode, Node, Wire
+from peerlock.errors import Disagreement, LockLost, PeerlockError
+from peerlock.node.seat import CLOCK_BITS, Seat
+from peerlock.node.session import Session
+from peerlock.node.wire import LENGTH, LockReport, LockStatus, Said, Spoken, WaiterStatus, packed, spoken
+
+WAITING, HELD, DONE, LOST, FAILED = range(5)
+
+
+class Limits(Struct, frozen=True):
+    local_grants: int = 8  # in a row at one node while another node asks
+    idle_locks: int = 50_000  # that a node remembers before it asks for a new view
+
+
+class Ticket:
+    """One wish for a lock. Shells build on it; `woken` is called when a waiting or a held one changes its state."""
+
+    __slots__ = ("desk", "error", "fence", "mode", "since", "state")
+
+    def __init__(self, mode: Mode) -> None:
+        self.mode = mode
+        self.state = WAITING
+        self.fence = 0
+        self.since = 0.0  # when it began to wait; once held, when it was granted
+        self.desk: Desk | None = None
+        self.error: PeerlockError | None = None
+
+    def woken(self) -> None:
+        pass
+
+
+class Told(Protocol):
+    """Who wants to know what an algorithm does: for a trace of one lock."""
+
+    def sent(self, desk: Desk, to: Node, message: Wire, seq: int) -> None: ...
+
+    def received(self, desk: Desk, source: Node, message: Wire, seq: int) -> None: ...
+
+    def asked(self, desk: Desk) -> None: ...
+
+    def entered(self, desk: Desk) -> None: ...
+
+    def left(self, desk: Desk) -> None: ...
+
+
+class Table:
+    """All locks of one node."""
+
+    def __init__(
+        self, limits: Limits, alarm: Callable[[], None], knock: Callable[[], None], full: Callable[[], None]
+    ) -> None:
+        self.limits = limits
+        # How the node is told that somebody waits, that the gate is needed, and that there are too many locks.
+        self.alarm, self.knock, self.full = alarm, knock, full
+        self.desks: dict[str, Desk] = {}
+        self.opening: dict[str, tuple[int, dict[Node, Mode]]] = {}  # lock -> algorithm, who was inside at the start
+        self.me: Node = 0
+        self.sessions: list[Session | None] = []  # by number, from 1
+        self.epoch = 0
+        self.running = False  # an epoch runs, unwedged
+        self.gate = False  # the node may believe
+        self.open = False  # both
+        self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
+        self.bound = limits.idle_locks
+        # for the metrics
+        self.grants = self.waits = self.losses = self.messages = 0
+        self.wait_s = self.hold_s = 0.0
+        self.waited: dict[float, int] = dict.fromkeys((0.001, 0.01, 0.1, 1.0, 10.0, float("inf")), 0)
+        self.told: dict[str, Told] = {}
+
+    # -- locks ---------------------------------------------------------------------------------------
+
+    def desk(self, name: str, wanted: Spoken) -> Desk:
+        """The desk of a lock; the algorithm is the one the group uses for it, else the one that is wanted."""
+        desk = self.desks.get(name)
+        if desk is None:
+            number, _ = self.opening.get(name, (wanted.number, {}))
+            desk = self.desks[name] = Desk(name=name, spoken=spoken(number), table=self)
+            if self.running:
+                self.start(desk)
+            if len(self.desks) > self.bound:
+                self.full()
+        return desk
+
+    def start(self, desk: Desk) -> None:
+        size = len(self.sessions) - 1
+        home = crc32(desk.name.encode()) % size + 1
+        _, inside = self.opening.get(desk.name, (0, {}))
+        desk.start(desk.spoken.chosen, self.me, size, home, inside)
+
+    def set_open(self) -> None:
+        self.open = self.running and self.gate
+
+    def busy(self) -> Iterable[Desk]:
+        return [desk for desk in self.desks.values() if desk.want is not None]
+
+    def waiting(self) -> bool:
+        return any(desk.queue for desk in self.desks.values() if desk.want is not None)
+
+    # -- epochs --------------------------------------------------------------------------------------
+
+    def report(self) -> tuple[LockReport, ...]:
+        return tuple(LockReport(desk.name, desk.spoken.number, desk.held()) for desk in self.busy())
+
+    def begin(
+        self,
+        epoch: int,
+        me: Node,
+        sessions: list[Session | None],
+        reports: Iterable[tuple[Node, tuple[LockReport, ...]]],
+        now: float,
+    ) -> None:
+        """A new epoch starts: idle locks are forgotten, the others start from what was reported."""
+        self.epoch, self.me, self.sessions = epoch, me, sessions
+        self.opening = opened(reports)
+        old, self.desks = self.desks, {}
+        self.running = True
+        self.set_open()
+        for name, desk in old.items():
+            _, inside = self.opening.get(name, (0, {}))
+            if desk.want is not None or me in inside:
+                self.desks[name] = desk
+        self.bound = max(self.limits.idle_locks, 2 * len(self.desks))
+        for desk in list(self.desks.values()):
+            number, _ = self.opening.get(desk.name, (desk.spoken.number, {}))
+            if number != desk.spoken.number and desk.want is not None:
+                desk.fail(disagreement(desk, spoken(number), "the group"))
+            if number != desk.spoken.number:
+                desk.spoken = spoken(number)
+            desk.asked, desk.streak = False, 0
+            self.start(desk)
+        for desk in list(self.desks.values()):
+            desk.settled(now)
+
+    def wedge(self) -> None:
+        self.running = self.open = False
+
+    def drop(self, why: str) -> None:
+        """The group goes on without this node: nothing is held any more; who waits, waits for the next group."""
+        self.wedge()
+        self.gate = False
+        for desk in self.busy():
+            desk.lose(f"The lock {desk.name} is lost: {why}. It was held until now; others may hold it from now on.")
+        for desk in self.desks.values():
+            desk.drop()
+
+    # -- out -----------------------------------------------------------------------------------------
+
+    def say(self, desk: Desk, to: Node, message: Wire, body: Raw) -> None:
+        session = self.sessions[to]
+        assert session is not None, f"{desk.name}: sent {message} to itself"
+        frame = packed(
+            Said(session.seq + 1, session.received, self.epoch, desk.name, desk.spoken.number, desk.clock, body)
+        )
+        session.post(self.epoch, LENGTH.pack(len(frame)) + frame)
+        self.dirty[session] = None
+        self.messages += 1
+        if self.told and desk.name in self.told:
+            self.told[desk.name].sent(desk, to, message, session.seq)
+
+    def status(self, now: float) -> tuple[LockStatus, ...]:
+        return tuple(desk.status(now) for desk in self.busy())
+
+
+def opened(reports: Iterable[tuple[Node, tuple[LockReport, ...]]]) -> dict[str, tuple[int, dict[Node, Mode]]]:
+    """From what each lock starts: the algorithm of whoever is inside, else of the first who waits."""
+    opening: dict[str, tuple[int, dict[Node, Mode]]] = {}
+    for number, locks in reports:
+        for report in locks:
+            algorithm, inside = opening.get(report.lock, (report.algorithm, {}))
+            if report.held is not None:
+                if not inside:
+                    algorithm = report.algorithm
+                inside[number] = report.held
+                writers = sum(mode == "write" for mode in inside.values())
+                assert not writers or len(inside) == 1, f"{report.lock} would start with {inside} inside"
+            opening[report.lock] = algorithm, inside
+    return opening
+
+
+def disagreement(desk: Desk, other: Spoken, who: str) -> Disagreement:
+    return Disagreement(
+        f"The lock {desk.name} is used with {desk.spoken.chosen.name} here and with {other.chosen.name} by {who}: "
+        "use the same algorithm everywhere."
+    )
+
+
+class Desk(Seat, kw_only=True):
+    """One lock at this node, with its waiters."""
+
+    name: str
+    spoken: Spoken
+    table: Table
+    holder: Ticket | None = None
+    sharers: list[Ticket] | None = None  # further readers of this node
+    queue: deque[Ticket] | None = None  # waiters, first come first served
+    priority: int = 0
+    asked: bool = False  # another node is known to ask, since we have it
+    streak: int = 0  # grants in a row at this node since
+
+    # -- the algorithm's `Out` -------------------------------------------------------------------------
+
+    def send(self, to: Node, message: Wire) -> None:
+        self.table.say(self, to, message, Raw(packed(message)))
+
+    def broadcast(self, to: Iterable[Node], message: Wire) -> None:
+        body = Raw(packed(message))
+        for j in to:
+            self.table.say(self, j, message, body)
+
+    def enter(self) -> None:
+        self.at = "inside"
+
+    def idle(self) -> None:
+        self.at = "idle"
+
+    def timer(self, name: str, after: float) -> None:
+        raise AssertionError(f"no algorithm on the wire sets a timer: {name}")
+
+    # -- what users do ---------------------------------------------------------------------------------
+
+    def acquire(self, ticket: Ticket, now: float) -> None:
+        """The ticket is HELD afterwards, or it waits."""
+        ticket.desk = self
+        table = self.table
+        if self.want is None and self.at == "idle" and table.open:
+            # The way of almost every entry that nobody competes for.
+            mode = self.want = self.mode = ticket.mode
+            self.at = "asked"
+            if table.told:
+                self.tell("asked")
+            self.algorithm.request(mode, self)
+            if self.at == "inside":  # type: ignore[comparison-overlap]  # the algorithm has called enter()
+                self.has = True
+                self.clock = clock = self.clock + 1
+                self.holder = ticket
+                ticket.fence = table.epoch << CLOCK_BITS | clock
+                ticket.state = HELD
+                ticket.since = now
+                table.grants += 1
+                if table.told:
+                    self.tell("entered")
+                return
+        elif self.has and self.may_share(ticket):
+            self.grant(ticket, now)
+            return
+        ticket.since = now
+        if self.queue is None:
+            self.queue = deque()
+        self.queue.append(ticket)
+        table.waits += 1
+        if self.want is None:
+            self.want = ticket.mode
+            self.settled(now)
+        if ticket.state == WAITING:
+            table.alarm()
+
+    def may_share(self, ticket: Ticket) -> bool:
+        """A reader beside a reader, unless somebody waits who would then wait for ever."""
+        return (
+            ticket.mode == "read" == self.mode
+            and not self.queue
+            and self.table.running
+            and (not self.asked or self.streak < self.table.limits.local_grants)
+        )
+
+    def release(self, ticket: Ticket, now: float) -> None:
+        """The end of a hold. The caller has checked that it is one."""
+        ticket.state = DONE
+        table = self.table
+        table.hold_s += now - ticket.since
+        if self.sharers:
+            self.share_ends(ticket)
+            return
+        self.holder = None
+        if self.queue is None and table.running and not table.told:
+            self.has = False
+            self.want = None
+            self.at = "ending"
+            self.algorithm.release(self)
+            return
+        self.next_one(now)
+
+    def share_ends(self, ticket: Ticket) -> None:
+        assert self.sharers
+        if ticket is self.holder:
+            self.holder = self.sharers.pop()
+        else:
+            self.sharers.remove(ticket)
+
+    def next_one(self, now: float) -> None:
+        """Nobody here holds it any more: the next local waiter, or the other nodes."""
+        head = self.queue[0] if self.queue else None
+        if head is None:
+            self.queue = None
+        if not self.table.running:
+            # Reported as held: that stands until the next epoch has started.
+            self.has, self.want = False, head.mode if head else None
+            return
+        if (
+            head is not None
+            and head.mode == self.mode
+            and (not self.asked or self.streak < self.table.limits.local_grants)
+        ):
+            self.clock += 1
+            self.admit(now)
+            return
+        self.has, self.want = False, None
+        self.tell("left")
+        self.settle(True, self)
+        if head is not None:
+            self.want = head.mode
+            self.settled(now)
+
+    def cancel(self, ticket: Ticket, now: float) -> None:
+        """A waiting ticket is not wanted any more."""
+        assert ticket.state == WAITING and self.queue is not None
+        ticket.state = DONE
+        self.queue.remove(ticket)
+        if not self.queue:
+            self.queue = None
+        if not self.has:
+            self.want = self.queue[0].mode if self.queue else None
+            self.settled(now)
+
+    # -- what comes of it ------------------------------------------------------------------------------
+
+    def hear(self, source: Node, clock: int, message: Wire, seq: int, now: float) -> None:
+        """A message of the algorithm."""
+        if self.table.told and self.name in self.table.told:
+            self.table.told[self.name].received(self, source, message, seq)
+        if self.has:
+            self.asked = True
+        self.receive(source, clock, message, self)
+        self.settled(now)
+
+    def settled(self, now: float) -> None:
+        """Settle, and give the lock to whoever is first here."""
+        table = self.table
+        if not table.running:
+            return
+        before = self.at
+        if self.priority:
+            self.algorithm.increment = self.priority
+        match self.settle(table.gate, self):
+            case "granted":
+                self.asked, self.streak = False, 0
+                if before == "idle":
+                    self.tell("asked")
+                self.tell("entered")
+                self.admit(now)
+            case "knock":
+                table.knock()
+            case _:
+                if before == "idle" and self.at == "asked":
+                    self.tell("asked")
+
+    def admit(self, now: float) -> None:
+        """The first in the queue holds it, and with a reader all readers that come next."""
+        assert self.queue, f"{self.name} was granted and nobody waits: {self.want}"
+        self.holder = None
+        self.grant(self.queue.popleft(), now)
+        if self.mode == "read":
+            while self.queue and self.queue[0].mode == "read":
+                self.grant(self.queue.popleft(), now)
+        if not self.queue:
+            self.queue = None
+
+    def grant(self, ticket: Ticket, now: float) -> None:
+        table = self.table
+        if self.holder is None:
+            self.holder = ticket
+        else:
+            self.sharers = [*(self.sharers or ()), ticket]
+        waited = now - ticket.since
+        if ticket.since:
+            table.wait_s += waited
+            for bound in table.waited:
+                if waited <= bound:
+                    table.waited[bound] += 1
+                    break
+        self.streak += 1
+        ticket.fence, ticket.state, ticket.since = table.epoch << CLOCK_BITS | self.clock, HELD, now
+        table.grants += 1
+        ticket.woken()
+
+    def fail(self, error: PeerlockError) -> None:
+        """Whoever waits here waits in vain."""
+        queue, self.queue = self.queue, None
+        if not self.has:
+            self.want = None
+        for ticket in queue or ():
+            ticket.state, ticket.error = FAILED, error
+            ticket.woken()
+
+    def lose(self, sentence: str) -> None:
+        """Whoever holds it here does not any more."""
+        holders = [ticket for ticket in (self.holder, *(self.sharers or ())) if ticket is not None]
+        self.holder, self.sharers, self.has = None, None, False
+        self.want = self.queue[0].mode if self.queue else None
+        for ticket in holders:
+            self.table.losses += 1
+            ticket.state, ticket.error = LOST, LockLost(sentence)
+            ticket.woken()
+
+    def tell(self, what: str) -> None:
+        told = self.table.told.get(self.name)
+        if told is not None:
+            getattr(told, what)(self)
+
+    def status(self, now: float) -> LockStatus:
+        holder = self.holder
+        return LockStatus(
+            self.name,
+            self.spoken.chosen.name,
+            self.held(),
+            holder.fence if holder else None,
+            now - holder.since if holder else None,
+            tuple(WaiterStatus(ticket.mode, now - ticket.since) for ticket in self.queue or ()),
+        )
+
+
+__all__ = ["DONE", "FAILED", "HELD", "LOST", "WAITING", "Desk", "Limits", "Table", "Ticket"]

@@ -1,0 +1,235 @@
+"""What members say to each other.
+
+A frame is a length of four bytes and a MessagePack array, validated as it is decoded. The first frame in each
+direction of a link is `Hello`: who, in which group, with which version. `Said`, `Report` and `Disagree` are numbered
+by the session and repeated until acknowledged; the others are not missed when they are lost.
+
+The body of a message of an algorithm stays packed until it is known for which lock it is and which algorithm that
+lock has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from peerlock.algorithms import (
+    CATALOGUE,
+    Chosen,
+    carvalho_roucairol,
+    choose,
+    dijkstra_ring,
+    helary_plouzeau_raynal,
+    ricart_agrawala,
+    ricart_agrawala_rw,
+    ricart_agrawala_token,
+    suzuki_kasami_a,
+    suzuki_kasami_b,
+    suzuki_kasami_b_as_printed,
+)  # fmt: skip
+from peerlock.contract import Mode, Wire
+from peerlock.errors import ProtocolError, UsageError
+
+VERSION = 1
+LENGTH = struct.Struct(">I")
+LARGEST = 16 * 2**20  # bytes of a frame
+LARGEST_HELLO = 4096  # bytes of the first one, from somebody we do not know
+
+
+class Peer(Struct, frozen=True, order=True, array_like=True):
+    """One incarnation of a member. A restart is somebody new: the name may be the same, the id never is."""
+
+    name: str
+    id: int
+    address: str = ""
+    pid: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid})" if self.pid and str(self.pid) not in self.name else self.name
+
+
+class Hello(Struct, frozen=True, array_like=True, tag=0):
+    version: int
+    group: str
+    peer: Peer
+    to: int = 0  # the id of whom this is meant for; 0: whoever listens there
+    received: int = 0  # the last number that came from you
+    sentence: str = ""  # why this is the last frame, if it is
+
+
+class Said(Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """A message of an algorithm."""
+
+    seq: int
+    ack: int
+    epoch: int
+    lock: str
+    algorithm: int
+    clock: int
+    body: msgspec.Raw
+
+
+class LockReport(Struct, frozen=True, array_like=True):
+    """What a member says of one lock at the end of an epoch. Idle locks are not mentioned."""
+
+    lock: str
+    algorithm: int
+    held: Mode | None
+
+
+class Report(Struct, frozen=True, array_like=True, tag=2):
+    seq: int
+    ack: int
+    epoch: int
+    members: tuple[Peer, ...]
+    locks: tuple[LockReport, ...]
+
+
+class Disagree(Struct, frozen=True, array_like=True, tag=3):
+    """Here that lock runs another algorithm."""
+
+    seq: int
+    ack: int
+    epoch: int
+    lock: str
+    algorithm: int
+
+
+class Decided(Struct, frozen=True, array_like=True, tag=9):
+    """A view was decided. News from somebody who is not in it; members learn of it by its reports."""
+
+    epoch: int
+    members: tuple[Peer, ...]
+
+
+class Ack(Struct, frozen=True, array_like=True, tag=4):
+    ack: int
+
+
+class Ping(Struct, frozen=True, array_like=True, tag=5):
+    pass
+
+
+class Pong(Struct, frozen=True, array_like=True, tag=6):
+    pass
+
+
+class Query(Struct, frozen=True, array_like=True, tag=7):
+    """What is there with you? For the status."""
+
+    number: int
+
+
+class Answer(Struct, frozen=True, array_like=True, tag=8):
+    number: int
+    locks: tuple[LockStatus, ...]
+
+
+class WaiterStatus(Struct, frozen=True, array_like=True):
+    mode: Mode
+    waited_s: float
+
+
+class LockStatus(Struct, frozen=True, array_like=True):
+    """One lock at one node."""
+
+    lock: str
+    algorithm: str
+    held: Mode | None
+    fence: int | None
+    held_s: float | None
+    waiters: tuple[WaiterStatus, ...]
+
+
+Frame: TypeAlias = Hello | Said | Report | Disagree | Decided | Ack | Ping | Pong | Query | Answer
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Frame)
+packed = _encoder.encode
+
+
+def framed(message: Any) -> bytes:
+    body = _encoder.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def opened(body: bytes | bytearray | memoryview) -> Frame:
+    """A frame without its length; `ProtocolError` if it is none."""
+    try:
+        found: Frame = _decoder.decode(body)
+        return found
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise ProtocolError(f"a frame of {len(body)} bytes is no message of this protocol: {problem}") from None
+
+
+# -- the algorithms on the wire ------------------------------------------------------------------------
+
+
+class Spoken(Struct, frozen=True):
+    """An algorithm as it is known on the wire."""
+
+    number: int
+    chosen: Chosen
+    decoder: Any
+
+    def message(self, body: msgspec.Raw) -> Wire:
+        try:
+            found: Wire = self.decoder.decode(body)
+            return found
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise ProtocolError(f"no message of {self.chosen.name}: {problem}") from None
+
+
+_PLAIN = ricart_agrawala.Request, ricart_agrawala.Reply
+_MESSAGES: Mapping[str, tuple[int, tuple[type[Wire], ...]]] = {
+    "suzuki-kasami-a": (1, (suzuki_kasami_a.Request, suzuki_kasami_a.Privilege)),
+    "suzuki-kasami-b": (2, (
+        suzuki_kasami_b_as_printed.Request, suzuki_kasami_b_as_printed.Reply, suzuki_kasami_b.PrivilegeWithRounds)),
+    "helary-plouzeau-raynal": (3, (helary_plouzeau_raynal.Req, helary_plouzeau_raynal.Token)),
+    "dijkstra-ring": (4, (dijkstra_ring.Signal, dijkstra_ring.Token)),
+    "ricart-agrawala": (5, _PLAIN),
+    "ricart-agrawala-broadcast": (6, _PLAIN),
+    "ricart-agrawala-rw": (7, (ricart_agrawala_rw.Request, ricart_agrawala.Reply)),
+    "ricart-agrawala-priority": (8, _PLAIN),
+    "carvalho-roucairol": (9, (carvalho_roucairol.Request, carvalho_roucairol.Reply)),
+    "ricart-agrawala-token": (10, (ricart_agrawala_token.Request, ricart_agrawala_token.Token)),
+}  # fmt: skip
+_REFUSED = {
+    "ricart-agrawala-implicit": "it takes silence for permission, so it is safe only where no message is late",
+    "ricart-agrawala-broadcast-implicit": "it takes silence for permission, so it is safe only where no message is late",
+    "ricart-agrawala-failures": "it takes a slow node for a dead one; here the view of the group says who is dead",
+    "ricart-agrawala-dynamic": "here the view of the group does its work: nodes join and leave with any algorithm",
+}
+DEFAULT = "suzuki-kasami-a"
+DEFAULT_RW = "ricart-agrawala-rw"
+
+_known: dict[str | int, Spoken] = {}
+
+
+def spoken(algorithm: str | int) -> Spoken:
+    """The algorithm of that name or number on the wire; a sentence if it is not to be used there."""
+    found = _known.get(algorithm)
+    if found is not None:
+        return found
+    name = algorithm
+    if isinstance(name, int):
+        name = next((known for known, (number, _) in _MESSAGES.items() if number == algorithm), "")
+        if not name:
+            raise ProtocolError(f"no algorithm has the number {algorithm}: is the other node of a newer version?")
+    if name in _REFUSED:
+        raise UsageError(f"{name} cannot be used for a real lock: {_REFUSED[name]}. Use {DEFAULT}.")
+    chosen = choose(name)
+    number, types = _MESSAGES[name]
+    decoder = msgspec.msgpack.Decoder(reduce(or_, types))
+    found = _known[name] = _known[number] = Spoken(number, chosen, decoder)
+    return found
+
+
+ON_THE_WIRE: tuple[str, ...] = tuple(_MESSAGES)
+assert set(_MESSAGES) | set(_REFUSED) == set(CATALOGUE)

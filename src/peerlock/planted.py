@@ -1,0 +1,168 @@
+"""Bugs, planted: the rules of views, sessions and nodes, each taken away in turn.
+
+Checker and simulator must find every one of them. What they cannot find they do not check.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from peerlock.contract import note
+from peerlock.node.core import Core
+from peerlock.node.session import Session
+from peerlock.node.view import Reports, View, Who
+from peerlock.node.wire import Peer
+
+
+class StartsWithAMajority(View):
+    def complete(self) -> bool:
+        return len(self.reports) * 2 > len(self.coming) and any(who == self.me for who, _ in self.reports)
+
+
+class NeverWedges(View):
+    """Reports, and goes on in the old epoch until the new one starts."""
+
+    @property
+    def wedged(self) -> bool:
+        return self.epoch == 0
+
+    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
+        return "deliver" if epoch == self.epoch and self.epoch else super().fate(epoch)
+
+
+class DeliversOldEpochs(View):
+    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
+        return "deliver" if 0 < epoch <= self.epoch == self.known else super().fate(epoch)
+
+
+class DropsNewerEpochs(View):
+    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
+        return "deliver" if super().fate(epoch) == "deliver" else "drop"
+
+
+class StartsOlderEpochs(View):
+    """Learns of a newer epoch, reports for it, and still starts the one before when its reports are there."""
+
+    older: int = 0
+    older_members: tuple[Who, ...] = ()
+    older_reports: Reports = ()
+    in_older: bool = False
+
+    @property
+    def wedged(self) -> bool:
+        return super().wedged and not self.in_older
+
+    def learn(self, epoch: int, members: tuple[Who, ...]) -> bool:
+        if self.known > self.epoch and epoch > self.known and self.me in self.coming:
+            self.older, self.older_members, self.older_reports = self.known, self.coming, self.reports
+        return super().learn(epoch, members)
+
+    def on_report(self, source: Who, epoch: int, report: Any) -> bool:
+        if epoch == self.older and self.epoch < epoch:
+            self.older_reports = note(self.older_reports, source, report)
+            return len(self.older_reports) == len(self.older_members)
+        return super().on_report(source, epoch, report)
+
+    def begin(self) -> Reports:
+        if self.older > self.epoch and len(self.older_reports) == len(self.older_members):
+            self.in_older = True
+            self.epoch, self.members = self.older, self.older_members
+            return self.older_reports
+        self.older, self.older_members, self.older_reports, self.in_older = 0, (), (), False
+        return super().begin()
+
+    def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
+        return "deliver" if self.in_older and epoch == self.epoch else super().fate(epoch)
+
+
+# -- sessions ------------------------------------------------------------------------------------------
+
+
+class KeepsNothing(Session):
+    """What was sent once is forgotten: nothing waits for an acknowledgement."""
+
+    __slots__ = ()
+
+    def post(self, epoch: int, frame: bytes) -> None:
+        linked = self.linked
+        super().post(epoch, frame)
+        if linked:
+            self.kept.clear()
+
+
+class TakesDuplicates(Session):
+    __slots__ = ()
+
+    def accept(self, seq: int, ack: int) -> bool:
+        return super().accept(seq, ack) or True
+
+
+# -- whole nodes -----------------------------------------------------------------------------------------
+
+
+class ReportsAnew(Core):
+    """The lowest member gets a report that was made later than that of the others."""
+
+    owed: Peer | None = None
+
+    def report(self) -> None:
+        view, locks = self.view, self.table.report()
+        others = [peer for peer in view.coming if peer != self.me]
+        for peer in others[1:]:
+            self.send_report(peer, locks)
+        self.owed = others[0] if others else None
+        self.on_report(self.me, view.known, locks)
+
+    def receive(self, peer: Peer, frame: Any, now: float) -> None:
+        super().receive(peer, frame, now)
+        self.pay()
+
+    def tick(self, now: float) -> None:
+        super().tick(now)
+        self.pay()
+
+    def pay(self) -> None:
+        owed, self.owed = self.owed, None
+        if owed is not None and owed in self.view.coming:
+            self.send_report(owed, self.table.report())
+
+
+class DeliversWhatWaited(Core):
+    """What waited for an epoch that never started here is delivered in the next one.
+
+    Sessions keep the order, so nothing else of an old epoch can come after the reports of a new one.
+    """
+
+    views_of = DeliversOldEpochs
+
+    def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
+        early = self.early
+        super().learn(epoch, members, now)
+        self.early = early + self.early if self.early is not early else early
+
+
+class BelievesAtOnce(Core):
+    """Without the gate."""
+
+    def begin(self) -> None:
+        self.table.gate = True
+        super().begin()
+
+
+def _core(name: str, **parts: Any) -> type[Core]:
+    return type(name, (Core,), parts)
+
+
+PLANTED: dict[str, type[Core]] = {
+    "no acknowledgement": _core("NoAcknowledgement", sessions_of=KeepsNothing),
+    "no duplicate check": _core("NoDuplicateCheck", sessions_of=TakesDuplicates),
+    "reports from a majority only": _core("MajorityReports", views_of=StartsWithAMajority),
+    "report changed between two receivers": ReportsAnew,
+    "old epochs delivered": DeliversWhatWaited,
+    "newer epochs dropped": _core("NewerEpochs", views_of=DropsNewerEpochs),
+    "no wedge before the report": _core("NoWedge", views_of=NeverWedges),
+    "older epochs started": _core("OlderEpochs", views_of=StartsOlderEpochs),
+    "no gate": BelievesAtOnce,
+}
+
+__all__ = ["PLANTED"]
