@@ -27,6 +27,7 @@ before: between half a second and a second after the last hold.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
@@ -35,6 +36,7 @@ from peerlock.node.session import Session
 from peerlock.node.table import Limits, Table, disagreement
 from peerlock.node.view import View
 from peerlock.node.wire import (
+    VERSION,
     Ack,
     Answer,
     Decided,
@@ -48,7 +50,6 @@ from peerlock.node.wire import (
     Query,
     Report,
     Said,
-    VERSION,
     framed,
     spoken,
 )  # fmt: skip
@@ -113,6 +114,7 @@ class Core:
         self.table = Table(limits or Limits(), self.alarm, self.knock, self.full)
         self.early: list[tuple[Peer, Said]] = []  # of the epoch that has not started here
         self.answers: dict[int, dict[Peer, Answer]] = {}
+        self.on_answer: Callable[[], object] | None = None
         self.query = 0
         self.blockers: tuple[Peer, ...] = ()  # silent, and may not be left out
         self.alarmed = False  # a tick is under way
@@ -283,6 +285,8 @@ class Core:
             case Answer():
                 if frame.number in self.answers:
                     self.answers[frame.number][peer] = frame
+                    if self.on_answer is not None:
+                        self.on_answer()
             case _:
                 raise ProtocolError(f"{peer} says hello in the middle of a link")
         if session.received and session not in self.table.dirty and session.outgoing:
@@ -362,6 +366,10 @@ class Core:
         if not self.table.gate and self.shell.open_gate():
             self.gate_opens(self.now)
 
+    def knock_if_needed(self) -> None:
+        if any(desk.at == "inside" and not desk.has for desk in self.table.busy()) and self.table.running:
+            self.knock()
+
     def gate_opens(self, now: float) -> None:
         self.now = now
         self.table.gate = True
@@ -417,6 +425,13 @@ class Core:
             desk.fail(error)
             desk.lose(f"The node left the group {self.group} while it held the lock {desk.name}.")
         self.table.wedge()
+
+    def farewell(self, epoch: int, members: tuple[Peer, ...]) -> None:
+        """The view without us was decided; whoever misses this sees the link end."""
+        for session in self.sessions.values():
+            if epoch and session.peer in members:
+                self.send(session, Decided(epoch, members))
+        self.flush()
 
     # -- looking at it -----------------------------------------------------------------------------------
 

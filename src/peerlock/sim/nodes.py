@@ -1,17 +1,19 @@
 """Whole nodes in virtual time: the objects of `peerlock.node`, with every fault that one host can have.
 
-What is simulated is the world around them: processes, links and the registry of one host. What runs is the very code that ships: frames
-are encoded and decoded, sessions number and repeat, views change, tables queue. One seed gives one run.
+What is simulated is the world around them: processes, links and the registry of one host. What runs is the very code
+that ships: frames are encoded and decoded, sessions number and repeat, views change, tables queue. One seed gives one
+run.
 
-- A *process* is started, crashes, is stopped and goes on, joins, leaves, is started again under its name. A crash is seen by the others as
-  the end of their links; a stopped process takes no notice of anything until it goes on.
-- A *link* delivers what was written in order, after a delay of its own; between links anything overtakes anything. A reset loses what is
-  under way, cuts a frame in two, and may deliver the first part.
-- The *registry* decides one view an epoch. It knows who is dead, and excludes a member that is silent only if that member does not
-  believe: `gate` and `believers` are the kernel's record locks.
+- A *process* is started, crashes, is stopped and goes on, joins, leaves, is started again under its name. A crash is
+  seen by the others as the end of their links; a stopped process takes no notice of anything until it goes on.
+- A *link* delivers what was written in order, after a delay of its own; between links anything overtakes anything. A
+  reset loses what is under way, or some of it arrives; it may end in the middle of a frame.
+- The *registry* decides one view an epoch. It knows who is dead, and excludes a member that is silent only if that
+  member does not believe: `gate` and `believers` are the kernel's record locks.
 
-Users take a lock, hold it for a while, give it back; some give up waiting. The oracle looks at every grant: no two holds that exclude each
-other at one time, and fences that strictly increase. When the faults have stopped, everybody who waits must get in.
+Users take a lock, hold it for a while, give it back; some give up waiting. The oracle looks at every grant: no two
+holds that exclude each other at one time, and fences that strictly increase. When the faults have stopped, everybody
+who waits must get in.
 """
 
 from __future__ import annotations
@@ -493,7 +495,10 @@ class World:
             self.cut(link)
         if self.random.random() < 0.7:
             self.faults["restart"] += 1
-            self.later(self.random.expovariate(0.1 / self.plan.delay_s), lambda: self.start(process.name) and None)
+            self.later(self.random.expovariate(0.1 / self.plan.delay_s), lambda: self.restart(process.name))
+
+    def restart(self, name: str) -> None:
+        self.start(name)
 
     def leave(self, process: Process) -> None:
         self.faults["leave"] += 1

@@ -1,0 +1,1 @@
+"""The shells around `peerlock.node`: asyncio, threads, registries, frames on sockets."""

@@ -1,0 +1,602 @@
+"""The lock for asyncio.
+
+    async with peerlock.join("shop") as node:
+        async with node.lock("orders") as hold:
+            ...
+
+The core runs inline: in the callback that reads a socket, and in the task that asks for a lock. A waiter is one bare
+future that is resolved right there. Each peer that an event has something for gets one write.
+
+**Who owns a lock** is the `Hold`. `async with` keeps the hold by task, so one `Lock` object can be used by many
+tasks; a task that asks for what it has gets an `AlreadyHeld` instead of waiting for itself.
+
+**Cancellation.** A waiter that is cancelled leaves the queue; one that is cancelled after it was granted and before
+it could run gives the lock back. There is no await between a grant and the return of its hold but that one.
+
+**Loss.** When a lock is lost the task in its body is cancelled, and the end of the body turns that into `LockLost`,
+as `asyncio.timeout` does.
+
+**An acquire that never waits** would starve the loop: one that is granted at once yields if half a millisecond has
+passed since the last that did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, suppress
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from peerlock.contract import Mode
+from peerlock.errors import AfterFork, AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
+from peerlock.net.host import check_name, short_name
+from peerlock.net.registry import Registry
+from peerlock.net.shell import Link, Shell, log
+from peerlock.net.status import NodeStatus, node_status
+from peerlock.node.table import DONE, FAILED, HELD, LOST, WAITING, Desk, Limits, Ticket
+from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
+
+YIELD_S = 0.0005
+STATUS_S = 1.0  # for the answers of the other members
+FAREWELL_S = 2.0  # for what must still go out when a node leaves
+
+_nodes: weakref.WeakSet[Node] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for node in list(_nodes):
+        node._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class AioLink(Link, asyncio.BufferedProtocol):
+    transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        made = transport.get_extra_info("socket")
+        if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.certificate = certified(transport.get_extra_info("peercert"))
+        if self.dialled is not None:
+            self.shell.connected(self)
+        else:
+            assert isinstance(self.shell, Node)
+            self.shell._unknown(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.arrived(nbytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.shell.lost(self)
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None and not self.closed:
+            self.transport.write(data)
+
+    def close(self) -> None:
+        self.closed = True
+        if self.transport is not None:
+            self.transport.close()
+
+
+def certified(certificate: Any) -> str | None:
+    """The name in a certificate."""
+    for field in (certificate or {}).get("subject", ()):
+        for key, value in field:
+            if key == "commonName":
+                return str(value)
+    return None
+
+
+class Hold(Ticket):
+    """A lock that was granted, until `release`, or until it is lost."""
+
+    __slots__ = ("_detached", "_future", "_lock", "_lost", "_node", "_task")
+
+    def __init__(self, lock: Lock, mode: Mode) -> None:
+        self.mode = mode
+        self.state = WAITING
+        self.fence = 0
+        self.since = 0.0
+        self.desk: Desk | None = None
+        self.error = None
+        self._lock = lock
+        self._node = lock._node
+        self._future: asyncio.Future[None] | None = None
+        self._lost: asyncio.Event | None = None
+        self._task: asyncio.Task[Any] | None = None  # whose body ends with the lock
+        self._detached = False
+
+    @property
+    def name(self) -> str:
+        return self._lock.name
+
+    @property
+    def held(self) -> bool:
+        return self.state == HELD
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lock is lost."""
+        if self._lost is None:
+            self._lost = asyncio.Event()
+            if self.state == LOST:
+                self._lost.set()
+        return self._lost
+
+    def check(self) -> None:
+        """Raises `LockLost` if the lock is not held any more."""
+        if self.state == LOST:
+            raise self.error or LockLost(f"The lock {self.name} is lost.")
+        if self.state != HELD:
+            raise LockLost(f"The lock {self.name} was released: this hold is over.")
+        self._node._alive()
+
+    def remaining(self) -> float:
+        """Seconds for which the hold is safe without another sign of life: for ever, without a lease."""
+        return inf if self.state == HELD else 0.0
+
+    def detach(self) -> Hold:
+        """The hold outlives the body it was taken in: whoever has it releases it."""
+        self._detached, self._task = True, None
+        self._lock._holds = {task: hold for task, hold in self._lock._holds.items() if hold is not self}
+        return self
+
+    def release(self) -> None:
+        """Give the lock back. `LockLost` if it was lost before."""
+        if self.state == HELD:
+            node = self._node
+            node._alive()
+            self._task = None
+            assert self.desk is not None
+            self.desk.release(self, node._time())
+            if node.core.table.dirty:
+                node.core.flush()
+            return
+        if self.state == LOST:
+            raise self.error or LockLost(f"The lock {self.name} is lost.")
+        raise UsageError(f"The lock {self.name} was released before: a hold can be released once.")
+
+    async def __aenter__(self) -> Hold:
+        self.check()
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        if self.state == HELD:
+            self.release()
+
+    def woken(self) -> None:
+        future = self._future
+        if future is not None and not future.done():
+            if self.state == HELD:
+                future.set_result(None)
+            else:
+                future.set_exception(self.error or NodeClosed("The node is closed."))
+        if self.state == LOST:
+            if self._lost is not None:
+                self._lost.set()
+            if self._task is not None:
+                self._task.cancel(f"the lock {self.name} is lost")
+
+    def __repr__(self) -> str:
+        state = ("waiting for", "hold of", "released hold of", "lost hold of", "refused")[self.state]
+        return f"<{state} {self.name} ({self.mode}), fence {self.fence}>"
+
+
+class Lock:
+    """A named lock of a group. Many tasks may use one object; each `acquire` gives a hold of its own."""
+
+    __slots__ = ("_desks", "_holds", "_node", "_priority", "_spoken", "mode", "name")
+
+    def __init__(self, node: Node, name: str, algorithm: Spoken, mode: Mode, priority: int = 0) -> None:
+        self.name, self.mode = name, mode
+        self._node, self._spoken, self._priority = node, algorithm, priority
+        self._holds: dict[Any, Hold] = {}  # by the task whose body it is
+
+    def _ask(self, now: float) -> Hold:
+        """A hold that is held, or waits."""
+        hold = Hold(self, self.mode)
+        node = self._node
+        table = node.core.table
+        desk = table.desks.get(self.name)
+        if desk is None or not table.open or desk.spoken is not self._spoken:
+            desk = self._desk()
+        desk.acquire(hold, now)
+        if table.dirty:
+            node.core.flush()
+        return hold
+
+    def _desk(self) -> Desk:
+        node = self._node
+        node._usable()
+        desk = node.core.table.desk(self.name, self._spoken)
+        if desk.spoken is not self._spoken:
+            raise Disagreement(
+                f"The lock {self.name} is used with {desk.spoken.chosen.name} in this group, and here with "
+                f"{self._spoken.chosen.name}: use the same algorithm everywhere."
+            )
+        if self._priority:
+            desk.priority = self._priority
+        node.core.now = node._time()
+        return desk
+
+    async def acquire(self, *, timeout: float | None = None) -> Hold:
+        """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
+        node = self._node
+        now = node._time()
+        hold = self._ask(now)
+        if hold.state == HELD:
+            if now - node._yielded > YIELD_S:
+                await self._let_others(hold, now)
+            return hold
+        self._not_by_the_holder(hold)
+        await self._wait(hold, timeout)
+        return hold
+
+    async def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
+        """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy", so it asks and gives up."""
+        try:
+            return await self.acquire(timeout=patience_s)
+        except LockTimeout:
+            return None
+
+    async def _let_others(self, hold: Hold, now: float) -> None:
+        self._node._yielded = now
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            if hold.state == HELD:
+                hold.release()
+            raise
+
+    def _not_by_the_holder(self, hold: Hold) -> None:
+        """Whoever holds it in its body would wait for itself."""
+        task = asyncio.current_task()
+        desk = hold.desk
+        assert desk is not None
+        for other in (desk.holder, *(desk.sharers or ())):
+            if isinstance(other, Hold) and task is not None and other._task is task:
+                self._give_up(hold)
+                raise AlreadyHeld(
+                    f"This task holds the lock {self.name} already and would wait for itself: "
+                    "use the hold that it has, or release it first."
+                )
+
+    async def _wait(self, hold: Hold, timeout: float | None) -> None:
+        node = self._node
+        future = hold._future = node._loop.create_future()
+        timer = None
+        if timeout is not None:
+            timer = node._loop.call_later(max(0.0, timeout), self._expire, hold, timeout)
+        try:
+            await future
+        except BaseException:
+            self._give_up(hold)
+            raise
+        finally:
+            hold._future = None
+            if timer is not None:
+                timer.cancel()
+
+    def _give_up(self, hold: Hold) -> None:
+        node = self._node
+        if hold.state == HELD:
+            hold.release()
+        elif hold.state == WAITING and hold.desk is not None:
+            hold.desk.cancel(hold, node._time())
+            node.core.flush()
+
+    def _expire(self, hold: Hold, timeout: float) -> None:
+        if hold.state == WAITING:
+            self._give_up(hold)
+            if hold._future is not None and not hold._future.done():
+                hold._future.set_exception(
+                    LockTimeout(f"The lock {self.name} was not granted within {timeout:g} s. It was never held.")
+                )
+
+    async def __aenter__(self) -> Hold:
+        node = self._node
+        now = node._time()
+        hold = self._ask(now)
+        if hold.state == HELD:
+            if now - node._yielded > YIELD_S:
+                await self._let_others(hold, now)
+        else:
+            self._not_by_the_holder(hold)
+            await self._wait(hold, None)
+        task = hold._task = asyncio.current_task()
+        self._holds[task] = hold
+        return hold
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold = self._holds.pop(asyncio.current_task(), None)
+        if hold is None:  # detached: whoever has it releases it
+            return
+        if hold.state == HELD:
+            hold.release()
+        elif hold.state == LOST:
+            task = hold._task
+            if kind is asyncio.CancelledError and task is not None and task.cancelling():
+                task.uncancel()
+            raise hold.error or LockLost(f"The lock {self.name} is lost.") from error
+
+    def __repr__(self) -> str:
+        return f"<lock {self.name} of {self._node!r}>"
+
+
+class RWLock:
+    """A lock for readers, who share it, and writers, who do not."""
+
+    __slots__ = ("_algorithm", "_node", "name")
+
+    def __init__(self, node: Node, name: str, algorithm: Spoken) -> None:
+        self._node, self.name, self._algorithm = node, name, algorithm
+
+    def read(self) -> Lock:
+        return Lock(self._node, self.name, self._algorithm, "read")
+
+    def write(self) -> Lock:
+        return Lock(self._node, self.name, self._algorithm, "write")
+
+
+class Node(Shell):
+    """A member of a group. Made by `join`."""
+
+    def __init__(
+        self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self._yielded = 0.0
+        self._pid = os.getpid()
+        self._child = False
+        self._algorithm = spoken(algorithm)
+        self._server: asyncio.Server | None = None
+        self._strangers: set[Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(registry, group, limits)
+        _nodes.add(self)
+
+    # -- for users ---------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.core.me.name
+
+    @property
+    def epoch(self) -> int:
+        return self.core.view.epoch
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(peer.name for peer in self.core.view.members)
+
+    def lock(self, name: str, *, algorithm: str | None = None, priority: int | None = None) -> Lock:
+        """The lock of that name. Every node must use it with the same algorithm."""
+        return Lock(self, check_name("lock", name), *self._choice(algorithm, priority))
+
+    def _choice(self, algorithm: str | None, priority: int | None) -> tuple[Spoken, Mode, int]:
+        chosen = self._algorithm if algorithm is None else spoken(algorithm)
+        if priority is not None:
+            if algorithm is None:
+                chosen = spoken("ricart-agrawala-priority")
+            if chosen.chosen.name != "ricart-agrawala-priority":
+                raise UsageError(f"{chosen.chosen.name} knows no priorities: use ricart-agrawala-priority.")
+            if not isinstance(priority, int) or priority < 1:
+                raise UsageError(f"A priority is a whole number from 1, the highest; got {priority!r}.")
+        return chosen, "write", priority or 0
+
+    def rwlock(self, name: str) -> RWLock:
+        """A lock for readers and writers."""
+        return RWLock(self, check_name("lock", name), spoken(DEFAULT_RW))
+
+    @asynccontextmanager
+    async def lock_all(self, names: Iterable[str]) -> AsyncIterator[tuple[Hold, ...]]:
+        """Several locks, taken in one global order, so that two that want the same never wait for each other."""
+        wanted = sorted(set(names))
+        holds: list[Hold] = []
+        locks = [self.lock(name) for name in wanted]
+        taken: list[Lock] = []
+        try:
+            for lock in locks:
+                holds.append(await lock.__aenter__())
+                taken.append(lock)
+            yield tuple(holds)
+        except BaseException as error:
+            await _undo(taken, error)
+            raise
+        else:
+            await _undo(taken, None)
+
+    async def status(self, wait_s: float = STATUS_S) -> NodeStatus:
+        """Members, epoch, and every lock that is held or waited for, wherever in the group."""
+        self._usable()
+        number = self.core.ask_for_status()
+        self.core.flush()
+        answers = self.core.answers[number]
+        others = [peer for peer in self.core.view.members if peer != self.core.me]
+        done = asyncio.Event()
+
+        def look() -> None:
+            if len(answers) >= len(others):
+                done.set()
+
+        self.core.on_answer = look
+        look()
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), wait_s)
+        finally:
+            self.core.on_answer = None
+            del self.core.answers[number]
+        return node_status(self.core, answers, self.now())
+
+    async def leave(self) -> None:
+        """Leave the group. What is still held is given back first; who waits gets `NodeClosed`."""
+        if self.closing or self._child:
+            return
+        self._say_farewell()
+        links = [link for link in self.links.values() if isinstance(link, AioLink)]
+        for link in (*links, *self._strangers):
+            link.close()
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.sleep(0)
+        self.registry.close()
+
+    def _say_farewell(self) -> None:
+        core = self.core
+        for desk in list(core.table.busy()):
+            for ticket in [ticket for ticket in (desk.holder, *(desk.sharers or ())) if ticket is not None]:
+                desk.release(ticket, self.now())
+        core.flush()
+        core.close(self.now())
+        self.closing = True
+        decision = self.registry.leave()
+        core.farewell(decision.epoch if decision else 0, decision.members if decision else ())
+
+    def collect(self) -> None:
+        """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
+        self._usable()
+        self.core.now = self.now()
+        self.core.full()
+        self.core.flush()
+
+    # -- what can go wrong before anything else ------------------------------------------------------------
+
+    def _alive(self) -> None:
+        if self._child:
+            raise AfterFork(
+                f"This process was forked from {self._pid}, which joined the group {self.group}: the child is not a member and "
+                "holds nothing. Call peerlock.join in the child."
+            )
+
+    def _usable(self) -> None:
+        self._alive()
+        if self.closing:
+            raise NodeClosed(f"This node has left the group {self.group}: join again.")
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(
+                "A node belongs to the event loop that it joined in: use it there, or peerlock.sync for threads."
+            )
+
+    def _forked(self) -> None:
+        self._child = True
+        self.core.table.open = self.core.table.running = False
+
+    # -- the shell -----------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def after(self, seconds: float, act: Callable[[], None]) -> asyncio.Handle:
+        return self._loop.call_soon(act) if seconds <= 0 else self._loop.call_later(seconds, act)
+
+    def connect(self, peer: Peer) -> None:
+        task = self._loop.create_task(self._connect(peer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, peer: Peer) -> None:
+        where = self.registry.endpoint(peer)
+        try:
+            if where.path:
+                with short_name(Path(where.path)) as short:
+                    await self._loop.create_unix_connection(lambda: AioLink(self, peer), short)
+            else:
+                tls = self.registry.tls(server=False)
+                await self._loop.create_connection(
+                    lambda: AioLink(self, peer),
+                    where.host,
+                    where.port,
+                    ssl=tls,
+                    server_hostname=peer.name if tls else None,
+                )
+        except OSError as problem:
+            self.not_connected(peer, str(problem))
+
+    def relisten(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        task = self._loop.create_task(self._listen(self.registry.listener()))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _listen(self, listener: socket.socket) -> None:
+        tls = self.registry.tls(server=True)
+        make = lambda: AioLink(self, None)  # noqa: E731
+        if listener.family == socket.AF_UNIX:
+            self._server = await self._loop.create_unix_server(make, sock=listener)
+        else:
+            self._server = await self._loop.create_server(make, sock=listener, ssl=tls)
+
+    def _unknown(self, link: Link) -> None:
+        """Somebody has dialled and has not said who it is. It has a little time for that."""
+        self._strangers.add(link)
+
+        def late() -> None:
+            self._strangers.discard(link)
+            if link.peer is None and link.client is None and not link.closed:
+                self.ends(link, "somebody dialled and did not say who it is")
+
+        self._loop.call_later(10.0, late)
+
+    def __repr__(self) -> str:
+        return f"<node {self.name} of the group {self.group}, epoch {self.epoch}>"
+
+
+async def _undo(taken: list[Lock], error: BaseException | None) -> None:
+    for lock in reversed(taken):
+        await lock.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+
+class Joining:
+    """`await` it, or use it with `async with`: a node that is a member of its group."""
+
+    def __init__(self, make: Callable[[], Node]) -> None:
+        self._make = make
+        self._node: Node | None = None
+
+    async def _join(self) -> Node:
+        node = self._make()
+        started = asyncio.Event()
+        node.on_started = started.set
+        try:
+            node.enter_group()
+            await started.wait()
+        except BaseException:
+            await node.leave()
+            raise
+        node.on_started = None
+        return node
+
+    def __await__(self) -> Generator[Any, None, Node]:
+        return self._join().__await__()
+
+    async def __aenter__(self) -> Node:
+        self._node = await self._join()
+        return self._node
+
+    async def __aexit__(self, *what: object) -> None:
+        if self._node is not None:
+            await self._node.leave()
+
+
+__all__ = ["DONE", "FAILED", "Hold", "Joining", "Lock", "Node", "RWLock", "log"]

@@ -1,0 +1,538 @@
+"""The registry of one host: a directory, and the kernel's record locks.
+
+Processes of one user that name the same group meet in a directory that depends on the machine, the user and the group
+alone, so a shell, cron and `sudo -u` lead to the same place, and it outlives logout and reboot. In it:
+
+    members/ID      one file an incarnation, never used again, with two record locks:
+                    byte 0, *alive*: taken before joining, ended by the kernel with the process. Who can take it knows: dead.
+                    byte 1, *holding*: needed to believe. Who can take it shared knows: this one does not believe, and cannot
+                    while we have it.
+    joining/ID      wants to be in the next view. Whoever leaves out ID takes this away first, so nobody takes ID in again.
+    sockets/ID      where it listens
+    views/EPOCH     who the members of an epoch are, made by link(2): that fails if it is there already, so one view an epoch.
+                    The newest is the view; older ones are removed, the newest never.
+
+Record locks are the kernel's answer to "is it dead?" with no time-out in it: they go when the process goes, kill -9
+included, and a child does not inherit them. But closing *any* descriptor of a file drops the process's locks on it.
+So there is one `Hall` a process and directory, which opens each of its own files once, and answers for nodes of its
+own process from a table instead of asking the kernel.
+
+No lock is held while anything is written that others wait for, except on the files of whom we leave out; a process
+that is stopped anywhere in here stops nobody else. A file that is missing says nothing about its process: unknown,
+never dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import pwd
+import re
+import secrets
+import socket
+import ssl
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from peerlock.errors import AfterFork, RegistryError, UsageError
+from peerlock.net.registry import Decision, Endpoint
+from peerlock.node.wire import Peer
+
+ALIVE, HOLDING = 0, 1  # bytes of a member's file
+KEEP = 16  # views that are kept
+MACHINE = Path("/etc/machine-id")
+LONGEST = 100  # bytes of a path that a socket can be bound to
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+def check_name(what: str, name: str) -> str:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot be the name of a {what}: use up to 64 letters, digits, dots, dashes and underscores."
+        )
+    return name
+
+
+def directory_for(group: str) -> Path:
+    """Depends on the machine, the user and the group, and never on the environment."""
+    check_name("group", group)
+    uid = os.geteuid()
+    try:
+        machine = MACHINE.read_text().strip()[:12]
+    except OSError:
+        machine = ""
+    machine = machine or check_name("host", socket.gethostname())
+    with contextlib.suppress(KeyError, OSError):
+        home = Path(pwd.getpwuid(uid).pw_dir)
+        if home.is_absolute() and home.stat().st_uid == uid:
+            return home / ".local" / "state" / "peerlock" / machine / group
+    return Path("/var/tmp") / f"peerlock-{uid}" / machine / group
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory that only this user can enter, and check that it is one."""
+    missing = [directory, *directory.parents]
+    for path in reversed([path for path in missing if not path.exists()]):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode):
+        raise RegistryError(f"{directory} is not a directory: move it away, the group needs its place.")
+    if found.st_uid != os.geteuid():
+        raise RegistryError(
+            f"{directory} belongs to user {found.st_uid}, not to you ({os.geteuid()}): the group of another user. "
+            "For a group shared between users give a directory of its own with dir=."
+        )
+    if found.st_mode & 0o077:
+        raise RegistryError(
+            f"{directory} can be entered by others (mode {stat.S_IMODE(found.st_mode):o}): anybody could join. "
+            f"Run: chmod 700 {directory}"
+        )
+
+
+def check_shared(directory: Path) -> None:
+    try:
+        found = directory.stat()
+    except OSError as problem:
+        raise RegistryError(
+            f"{directory} cannot be used ({problem.strerror}): make it first, with the owner and mode of those who share it, "
+            "like: install -d -m 2770 -g GROUP DIRECTORY"
+        ) from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise RegistryError(f"{directory} is not a directory.")
+    if found.st_mode & 0o002:
+        raise RegistryError(f"{directory} can be written by everybody: anybody could join. Run: chmod o-w {directory}")
+
+
+class Proof:
+    """A record lock on a file of another process, until closed."""
+
+    def __init__(self, hall: Hall, id: int, fd: int, byte: int) -> None:
+        self.hall, self.id, self.fd, self.byte = hall, id, fd, byte
+
+    def close(self) -> None:
+        fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, self.byte)
+        self.hall.give_back(self.id)
+
+
+class Hall:
+    """A group's directory, as one process sees it. There is one of these a process and directory."""
+
+    _known: dict[Path, Hall] = {}  # noqa: RUF012 - it is the process's
+    _guard = threading.Lock()
+
+    @classmethod
+    def of(cls, directory: Path, shared: bool) -> Hall:
+        with cls._guard:
+            hall = cls._known.get(directory)
+            if hall is None or hall.pid != os.getpid():
+                hall = cls._known[directory] = cls(directory, shared)
+            return hall
+
+    def __init__(self, directory: Path, shared: bool) -> None:
+        self.directory, self.shared, self.pid = directory, shared, os.getpid()
+        self.mode = 0o660 if shared else 0o600
+        self.mine: dict[int, int] = {}  # id -> descriptor of its file; never closed while it is a member
+        self.peers: dict[int, Peer] = {}  # the same, as others know them
+        self.borrowed: dict[int, list[int]] = {}  # files of others: id -> descriptor, how often it is in use
+        self.believers: set[int] = set()  # of this process
+        self.guard = threading.RLock()
+        self.cached: Decision | None = None
+        for name in ("members", "joining", "sockets", "views"):
+            path = directory / name
+            if not path.exists():
+                with contextlib.suppress(FileExistsError):
+                    path.mkdir()
+                    path.chmod(0o2770 if shared else 0o700)
+
+    def path(self, kind: str, id: int) -> Path:
+        return self.directory / kind / f"{id:016x}"
+
+    # -- files -----------------------------------------------------------------------------------------
+
+    def make(self, peer: Peer) -> None:
+        path = self.path("members", peer.id)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self.mode)
+        os.fchmod(fd, self.mode)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, ALIVE)
+        # The two bytes that are locked, then what it says.
+        os.write(fd, b"\n\n" + msgspec.json.encode(peer))
+        self.mine[peer.id] = fd
+
+    def wants_in(self, id: int) -> None:
+        fd = os.open(self.path("joining", id), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, self.mode)
+        os.close(fd)
+
+    def borrow(self, id: int) -> int | None:
+        """The one descriptor that this process has of another one's file. A second one would drop locks when closed."""
+        assert id not in self.mine, "a second descriptor of our own file would drop its locks when closed"
+        found = self.borrowed.get(id)
+        if found is None:
+            try:
+                found = self.borrowed[id] = [os.open(self.path("members", id), os.O_RDWR | os.O_CLOEXEC), 0]
+            except OSError:
+                return None
+        found[1] += 1
+        return found[0]
+
+    def give_back(self, id: int) -> None:
+        found = self.borrowed[id]
+        found[1] -= 1
+        if not found[1]:
+            del self.borrowed[id]
+            os.close(found[0])
+
+    def read(self, id: int) -> Peer | None:
+        """What a member's file says."""
+        fd = self.borrow(id)
+        if fd is None:
+            return None
+        try:
+            return msgspec.json.decode(os.pread(fd, 65536, 2), type=Peer)
+        except (OSError, msgspec.DecodeError):
+            return None  # it is being written
+        finally:
+            self.give_back(id)
+
+    def lock(self, id: int, byte: int, kind: int) -> Proof | None:
+        """A record lock on the file of another process; None: somebody has it, or there is no such file."""
+        fd = self.borrow(id)
+        if fd is None:
+            return None
+        try:
+            fcntl.lockf(fd, kind | fcntl.LOCK_NB, 1, byte)
+        except OSError:
+            self.give_back(id)
+            return None
+        return Proof(self, id, fd, byte)
+
+    def dead(self, id: int) -> Proof | None:
+        """The lock that proves it; None: alive, or unknown."""
+        return None if id in self.mine else self.lock(id, ALIVE, fcntl.LOCK_EX)
+
+    def lives(self, id: int) -> bool | None:
+        if id in self.mine:
+            return True
+        proof = self.dead(id)
+        if proof is not None:
+            proof.close()
+            return False
+        return True if self.path("members", id).exists() else None
+
+    def remove(self, id: int) -> None:
+        for kind in ("joining", "sockets", "members"):
+            self.path(kind, id).unlink(missing_ok=True)
+
+    # -- views -----------------------------------------------------------------------------------------
+
+    def epochs(self) -> list[int]:
+        return sorted(int(entry.name) for entry in os.scandir(self.directory / "views") if entry.name.isdigit())
+
+    def newest(self) -> Decision | None:
+        for _ in range(100):
+            epochs = self.epochs()
+            if not epochs:
+                return None
+            if self.cached is not None and self.cached.epoch == epochs[-1]:
+                return self.cached
+            path = self.directory / "views" / str(epochs[-1])
+            try:
+                found = msgspec.json.decode(path.read_bytes(), type=Decision)
+            except FileNotFoundError:
+                continue  # it was the newest when we looked, and is older than the ones that are kept by now
+            except (OSError, msgspec.DecodeError) as problem:
+                raise RegistryError(
+                    f"{path} cannot be read ({problem}): the group cannot know its members. "
+                    f"If no process of the group runs, remove {self.directory} and start again; fences then start again, too."
+                ) from None
+            self.cached = found
+            return found
+        raise RegistryError(f"{self.directory}: views come and go faster than they can be read.")
+
+    def decide(self, decision: Decision) -> bool:
+        """Make it the view of its epoch, if that has none yet."""
+        views = self.directory / "views"
+        draft = views / f"draft-{secrets.token_hex(8)}"
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self.mode)
+        try:
+            try:
+                os.fchmod(fd, self.mode)
+                os.write(fd, msgspec.json.encode(decision))
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.link(draft, views / str(decision.epoch))
+        except FileExistsError:
+            return False
+        except OSError as problem:
+            raise RegistryError(
+                f"{views}: the view of epoch {decision.epoch} cannot be written: {problem.strerror}."
+            ) from None
+        finally:
+            draft.unlink(missing_ok=True)
+        fd = os.open(views, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        epochs = self.epochs()
+        for old in epochs[:-KEEP]:
+            (views / str(old)).unlink(missing_ok=True)
+        # If the epoch had been decided and removed long ago, ours is not the newest, and nobody has looked at it.
+        return epochs[-1] == decision.epoch
+
+    def joiners(self, members: tuple[Peer, ...]) -> list[Peer]:
+        """Who else wants in and is alive. What the dead have left behind is removed."""
+        known, found = {peer.id for peer in members}, []
+        for name in os.listdir(self.directory / "joining"):
+            try:
+                who = int(name, 16)
+            except ValueError:
+                continue
+            if who in known:
+                continue
+            if who in self.mine:
+                found.append(self.peers[who])
+                continue
+            proof = self.dead(who)
+            if proof is not None:
+                self.remove(who)
+                proof.close()
+                continue
+            peer = self.read(who)
+            if peer is not None:
+                found.append(peer)
+        return found
+
+
+class HostRegistry:
+    """The registry of one node on one host."""
+
+    kind = "host"
+
+    def __init__(self, group: str, name: str | None = None, directory: str | Path | None = None) -> None:
+        self.group = check_name("group", group)
+        self.shared = directory is not None
+        self.pid = os.getpid()
+        if directory is not None:
+            self.directory = Path(directory).absolute() / group
+            check_shared(Path(directory))
+        else:
+            self.directory = directory_for(group)
+        if self.shared:
+            with contextlib.suppress(FileExistsError):
+                self.directory.mkdir()
+                self.directory.chmod(0o2770)
+        else:
+            make_private(self.directory)
+        self.hall = Hall.of(self.directory, self.shared)
+        self.name = check_name("node", name) if name is not None else f"{socket.gethostname().split('.')[0]}-{self.pid}"
+        self.me: Peer | None = None
+        self.admitted = False  # some view had us in it
+        self.leaving = False
+        self.decided: Callable[[Decision], None] | None = None
+
+    def _alone(self) -> None:
+        if os.getpid() != self.pid:
+            raise AfterFork(
+                f"This process was forked from {self.pid}, which joined the group {self.group}: "
+                "the child is not a member. Call peerlock.join in the child."
+            )
+
+    def incarnate(self) -> Peer:
+        self._alone()
+        with self.hall.guard:
+            if self.me is not None:
+                self._put_away(self.me)
+            self.me = peer = Peer(self.name, secrets.randbits(63), "", self.pid)
+            self.hall.peers[peer.id] = peer
+            self.hall.make(peer)
+            self.admitted = False
+        return peer
+
+    def listener(self) -> socket.socket:
+        """A socket that listens for this incarnation; from then on it may be taken into a view."""
+        assert self.me is not None
+        path = self.hall.path("sockets", self.me.id)
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            with _short(path) as short:
+                made.bind(short)
+            path.chmod(self.hall.mode)
+            made.listen(128)
+            made.setblocking(False)
+        except OSError as problem:
+            made.close()
+            raise RegistryError(f"{path} cannot be listened at: {problem.strerror}.") from None
+        self.hall.wants_in(self.me.id)
+        return made
+
+    def endpoint(self, peer: Peer) -> Endpoint:
+        return Endpoint(path=str(self.hall.path("sockets", peer.id)))
+
+    def tls(self, server: bool) -> ssl.SSLContext | None:
+        return None
+
+    def greeted(self, peer: Peer, certificate: str | None) -> str | None:
+        return None  # whoever can open the directory belongs here
+
+    def newest(self) -> Decision | None:
+        return self.hall.newest()
+
+    def lives(self, peer: Peer) -> bool | None:
+        return self.hall.lives(peer.id)
+
+    def change(self, even_if_the_same: bool = False, without: frozenset[int] = frozenset()) -> Decision | None:
+        self._alone()
+        hall = self.hall
+        with hall.guard:
+            for _ in range(1000):
+                newest = hall.newest()
+                epoch, members = (newest.epoch, newest.members) if newest else (0, ())
+                if self._left_out(members):
+                    return newest
+                proofs = {peer.id: proof for peer in members if (proof := hall.dead(peer.id)) is not None}
+                try:
+                    joiners = hall.joiners(members)
+                    stay = {peer for peer in (*members, *joiners) if peer.id not in proofs and peer.id not in without}
+                    if self.leaving and self.me is not None:
+                        stay.discard(self.me)
+                    wanted = tuple(sorted(stay))
+                    if not wanted or (wanted == members and not even_if_the_same):
+                        return newest
+                    decision = Decision(epoch + 1, wanted)
+                    if hall.decide(decision):
+                        for peer in members:
+                            if peer not in stay and peer.id not in hall.mine:
+                                hall.remove(peer.id)
+                        self._admit(wanted)
+                        return hall.newest()
+                    even_if_the_same = False
+                finally:
+                    for proof in proofs.values():
+                        proof.close()
+        raise RegistryError(f"{self.directory}: a thousand views were decided while this one was not.")
+
+    def _left_out(self, members: tuple[Peer, ...]) -> bool:
+        self._admit(members)
+        return self.admitted and self.me is not None and self.me not in members and not self.leaving
+
+    def _admit(self, members: tuple[Peer, ...]) -> None:
+        if self.me is not None and self.me in members and not self.admitted:
+            self.admitted = True
+            self.hall.path("joining", self.me.id).unlink(missing_ok=True)
+
+    def learned(self, decision: Decision) -> None:
+        self._admit(decision.members)
+
+    def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
+        self._alone()
+        hall = self.hall
+        with hall.guard:
+            proofs, without, stay = [], set(), []
+            try:
+                for peer in peers:
+                    if peer.id in hall.mine:
+                        (stay.append(peer) if peer.id in hall.believers else without.add(peer.id))
+                        continue
+                    proof = hall.lock(peer.id, HOLDING, fcntl.LOCK_SH)
+                    if proof is None:
+                        if hall.lives(peer.id) is not False:
+                            stay.append(peer)
+                        continue
+                    proofs.append(proof)
+                    hall.path("joining", peer.id).unlink(missing_ok=True)
+                    without.add(peer.id)
+                return self.change(without=frozenset(without)), tuple(stay)
+            finally:
+                for proof in proofs:
+                    proof.close()
+
+    def believe(self) -> bool:
+        self._alone()
+        hall, me = self.hall, self.me
+        assert me is not None
+        with hall.guard:
+            fd = hall.mine[me.id]
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, HOLDING)
+            except OSError as problem:
+                if problem.errno in (errno.EACCES, errno.EAGAIN):
+                    return False  # somebody is about to leave us out
+                raise
+            newest = hall.newest()
+            try:
+                there = os.stat(hall.path("members", me.id))
+                mine = os.fstat(fd)
+                same = (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+            except OSError:
+                same = False
+            if same and newest is not None and me in newest.members:
+                hall.believers.add(me.id)
+                return True
+            fcntl.lockf(fd, fcntl.LOCK_UN, 1, HOLDING)
+            return False
+
+    def doubt(self) -> None:
+        hall, me = self.hall, self.me
+        if me is None or os.getpid() != self.pid:
+            return
+        with hall.guard:
+            hall.believers.discard(me.id)
+            if me.id in hall.mine:
+                fcntl.lockf(hall.mine[me.id], fcntl.LOCK_UN, 1, HOLDING)
+
+    def leave(self) -> Decision | None:
+        self.leaving = True
+        me = self.me
+        if me is None:
+            return None
+        self.doubt()
+        self.hall.path("joining", me.id).unlink(missing_ok=True)
+        decision = self.change()
+        self._put_away(me)
+        self.me = None
+        return decision
+
+    def _put_away(self, me: Peer) -> None:
+        """This incarnation is over. While the newest view has it in it, its file stays, for others to see: it is dead."""
+        hall = self.hall
+        with hall.guard:
+            newest = hall.newest()
+            hall.path("joining", me.id).unlink(missing_ok=True)
+            hall.path("sockets", me.id).unlink(missing_ok=True)
+            if newest is None or me not in newest.members:
+                hall.path("members", me.id).unlink(missing_ok=True)
+            hall.believers.discard(me.id)
+            hall.peers.pop(me.id, None)
+            fd = hall.mine.pop(me.id, None)
+            if fd is not None:
+                os.close(fd)
+
+    def close(self) -> None:
+        if self.me is not None and os.getpid() == self.pid:
+            self._put_away(self.me)
+            self.me = None
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A name for a path that a socket address has room for."""
+    text = str(path)
+    if len(os.fsencode(text)) <= LONGEST:
+        yield text
+        return
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{path.name}"
+    finally:
+        os.close(fd)
+
+
+short_name = _short

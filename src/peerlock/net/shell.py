@@ -1,0 +1,358 @@
+"""What every shell does alike: the core's wishes, the registry's answers, and frames on links.
+
+A shell for asyncio and one for threads build on this; they differ in how bytes move, how time passes and how a waiter
+is woken. Everything in here runs in one thread at a time: in the loop's, or under the node's mutex.
+
+**A link** is bytes in and bytes out with a peer at the other end. The first frame each way is a hello. Who is dialled
+checks it (version, group, registry, certificate), and answers with its own or with a sentence and the end. What does
+not parse ends the link: `LinkEnds` says why, it is logged on both sides, and the node goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from peerlock.errors import PeerlockError, ProtocolError
+from peerlock.net.registry import Decision, Registry
+from peerlock.node.core import Core
+from peerlock.node.table import Limits
+from peerlock.node.wire import LARGEST, LARGEST_HELLO, LENGTH, VERSION, Hello, Peer, framed, opened
+
+log = logging.getLogger("peerlock")
+
+AGAIN_S = 0.02  # to ask the gate again, after somebody was about to leave us out
+REDIAL_S = (0.0, 0.02, 0.1, 0.5, 1.0)
+
+
+class Link:
+    """One end of a link: frames out of bytes, and who is at the other end."""
+
+    def __init__(self, shell: Shell, dialled: Peer | None) -> None:
+        self.shell = shell
+        self.dialled = dialled  # whom we have dialled; None: somebody has dialled us
+        self.peer: Peer | None = None  # who has greeted us
+        self.client: Any = None  # what serves the other end, if it is not a member
+        self.buffer = bytearray(16384)
+        self.start = self.end = 0
+        self.limit = LARGEST_HELLO
+        self.certificate: str | None = None
+        self.closed = False
+
+    # The rest of a link is the shell's.
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError  # asyncio and threads write in their own ways
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    # -- in ------------------------------------------------------------------------------------------
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        if self.start:
+            left = self.end - self.start
+            self.buffer[:left] = self.buffer[self.start : self.end]
+            self.start, self.end = 0, left
+        if self.end == len(self.buffer):
+            self.buffer.extend(bytes(len(self.buffer)))
+        return memoryview(self.buffer)[self.end :]
+
+    def arrived(self, count: int) -> None:
+        """That many bytes are there. Frames are handled one after the other; a bad one ends the link."""
+        self.end += count
+        shell = self.shell
+        try:
+            while not self.closed and self.end - self.start >= LENGTH.size:
+                (length,) = LENGTH.unpack_from(self.buffer, self.start)
+                if length > self.limit:
+                    raise ProtocolError(f"a frame of {length} bytes; the limit is {self.limit}")
+                first = self.start + LENGTH.size
+                if self.end - first < length:
+                    if first + length > len(self.buffer):
+                        self.buffer.extend(bytes(first + length - len(self.buffer)))
+                    break
+                body = bytes(self.buffer[first : first + length])
+                self.start = first + length
+                shell.on_frame(self, body)
+        except ProtocolError as problem:
+            shell.ends(self, str(problem))
+        if self.start == self.end:
+            self.start = self.end = 0
+            if len(self.buffer) > 65536:
+                self.buffer = bytearray(16384)
+        shell.core.flush()
+
+
+class Shell:
+    """The core's `Shell`, up to how bytes move and time passes."""
+
+    def __init__(self, registry: Registry, group: str, limits: Limits | None) -> None:
+        self.registry, self.group = registry, group
+        self.core = Core(Peer("", 0), group, self, limits, self.now())
+        self.links: dict[Peer, Link] = {}
+        self.dialling: set[Peer] = set()  # a link is being made, or will be
+        self.tries: dict[Peer, int] = {}  # since it last greeted us
+        self.closing = False
+        self.refusals: dict[str, float] = {}  # sentences of late, so that a log is not filled with one
+        self.on_started: Callable[[], None] | None = None
+        registry.decided = self.take
+
+    # -- what asyncio and threads do in their own ways ---------------------------------------------------
+
+    def now(self) -> float:
+        raise NotImplementedError
+
+    def after(self, seconds: float, act: Callable[[], None]) -> Any:
+        raise NotImplementedError
+
+    def connect(self, peer: Peer) -> None:
+        """Make a link; `connected` or `not_connected` follows."""
+        raise NotImplementedError
+
+    def relisten(self) -> None:
+        """Listen for the incarnation that the registry has made."""
+        raise NotImplementedError
+
+    # -- joining -----------------------------------------------------------------------------------------
+
+    def enter_group(self) -> None:
+        """A new incarnation, and a view that has it in it."""
+        peer = self.registry.incarnate()
+        if self.core.me.id:
+            self.core.rejoined(peer)
+        else:
+            self.core.me = peer
+            self.core.view.me = peer
+        self.relisten()
+        decision = self.registry.change()
+        if decision is not None and peer in decision.members:
+            self.take(decision)
+        self.core.flush()
+
+    def take(self, decision: Decision | None) -> None:
+        if decision is None or self.closing:
+            return
+        if self.core.me not in decision.members and not self.core.view.known:
+            return  # not yet in any view
+        self.core.learn(decision.epoch, decision.members, self.now())
+
+    def again(self) -> None:
+        """The group went on without us."""
+        if self.closing:
+            return
+        for link in list(self.links.values()):
+            self.forget(link)
+            link.close()
+        self.dialling.clear()
+        try:
+            self.enter_group()
+        except PeerlockError as problem:
+            log.error("group %s: cannot join again: %s", self.group, problem)
+            self.after(REDIAL_S[-1], self.again)
+
+    # -- the core's wishes ---------------------------------------------------------------------------------
+
+    def write(self, peer: Peer, data: bytes) -> None:
+        link = self.links.get(peer)
+        if link is not None:
+            link.write(data)
+
+    def dial(self, peer: Peer) -> None:
+        if peer in self.dialling or peer in self.links or self.closing:
+            return
+        self.dialling.add(peer)
+        tried = self.tries[peer] = self.tries.get(peer, -1) + 1
+        if tried:
+            self.after(REDIAL_S[min(tried, len(REDIAL_S)) - 1], lambda: self.redial(peer))
+        else:
+            self.connect(peer)
+
+    def redial(self, peer: Peer) -> None:
+        if peer in self.dialling and peer in self.core.view.coming and not self.closing:
+            self.connect(peer)
+        else:
+            self.dialling.discard(peer)
+
+    def hang_up(self, peer: Peer, sentence: str) -> None:
+        self.dialling.discard(peer)
+        self.tries.pop(peer, None)
+        link = self.links.pop(peer, None)
+        if link is not None:
+            link.peer = None
+            link.close()
+
+    def look(self, peer: Peer) -> None:
+        if self.closing:
+            return
+        self.take(self.registry.newest())
+        if peer in self.core.view.coming and self.registry.lives(peer) is False:
+            log.info("group %s: %s is dead", self.group, peer)
+            self.take(self.registry.change())
+
+    def refresh(self) -> None:
+        self.take(self.registry.newest())
+
+    def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
+        decision, stay = self.registry.exclude(peers)
+        if stay and stay != self.core.blockers:
+            log.warning(
+                "group %s: no answer from %s, which may hold a lock: waiting for it",
+                self.group,
+                ", ".join(map(str, stay)),
+            )
+        self.take(decision)
+        return stay
+
+    def renew(self) -> None:
+        self.take(self.registry.change(even_if_the_same=True))
+
+    def rejoin(self) -> None:
+        log.warning("group %s: left out of epoch %s; joining again", self.group, self.core.view.known)
+        self.registry.doubt()
+        self.after(0.0, self.again)
+
+    def open_gate(self) -> bool:
+        if self.registry.believe():
+            return True
+        self.after(AGAIN_S, self.knock_again)
+        return False
+
+    def knock_again(self) -> None:
+        if not self.closing:
+            self.take(self.registry.newest())
+            self.core.now = self.now()
+            self.core.knock_if_needed()
+            self.core.flush()
+
+    def close_gate(self) -> None:
+        self.registry.doubt()
+
+    def wake_at(self, when: float) -> None:
+        self.after(max(0.0, when - self.now()), self.tick)
+
+    def tick(self) -> None:
+        if not self.closing:
+            self.core.tick(self.now())
+            self.core.flush()
+
+    def learned(self, epoch: int, members: tuple[Peer, ...]) -> None:
+        self.registry.learned(Decision(epoch, members))
+
+    def started(self, epoch: int) -> None:
+        log.info(
+            "group %s: epoch %s with %s", self.group, epoch, ", ".join(peer.name for peer in self.core.view.members)
+        )
+        if self.on_started is not None:
+            self.on_started()
+
+    def note(self, level: str, sentence: str) -> None:
+        log.log(logging.WARNING if level == "warning" else logging.INFO, "group %s: %s", self.group, sentence)
+
+    # -- links -------------------------------------------------------------------------------------------
+
+    def connected(self, link: Link) -> None:
+        """A link that we have made is up."""
+        peer = link.dialled
+        assert peer is not None
+        self.dialling.discard(peer)
+        if peer not in self.core.view.coming or self.closing:
+            link.close()
+            return
+        self.replace(peer, link)
+        link.write(self.core.dialled(peer, self.now()))
+
+    def not_connected(self, peer: Peer, why: str) -> None:
+        self.dialling.discard(peer)
+        if peer not in self.core.view.coming or self.closing:
+            return
+        self.look(peer)
+        if peer in self.core.view.coming:
+            self.dial(peer)
+        self.core.flush()
+
+    def replace(self, peer: Peer, link: Link) -> None:
+        old = self.links.get(peer)
+        self.links[peer] = link
+        if old is not None and old is not link:
+            old.peer = None
+            old.close()
+
+    def on_frame(self, link: Link, body: bytes) -> None:
+        frame = opened(body)
+        if link.peer is not None:
+            self.core.receive(link.peer, frame, self.now())
+        elif link.client is not None:
+            link.client(frame)
+        elif not isinstance(frame, Hello):
+            raise ProtocolError("the first frame is not a hello")
+        elif link.dialled is not None:
+            self.on_answer(link, link.dialled, frame)
+        else:
+            self.on_hello(link, frame)
+
+    def on_answer(self, link: Link, dialled: Peer, hello: Hello) -> None:
+        why = hello.sentence or self.unfit(hello)
+        if why:
+            raise ProtocolError(f"{dialled} does not let us in: {why}")
+        if hello.peer.id != dialled.id:
+            raise ProtocolError(f"{hello.peer} answers in the place of {dialled}")
+        link.peer, link.limit = dialled, LARGEST
+        self.tries.pop(dialled, None)
+        self.core.answered(dialled, hello.received, self.now())
+
+    def on_hello(self, link: Link, hello: Hello) -> None:
+        if not hello.peer.id and not self.unfit(hello):
+            link.limit = LARGEST
+            link.client = self.serve(link, hello)
+            return
+        why = self.unfit(hello) or self.registry.greeted(hello.peer, link.certificate)
+        if not why and hello.to != self.core.me.id:
+            why = f"this is {self.core.me.name} in another incarnation"
+        if why:
+            link.write(framed(Hello(VERSION, self.group, self.core.me, hello.peer.id, 0, why)))
+            raise ProtocolError(f"{hello.peer.name or 'somebody'} was not let in: {why}")
+        link.peer, link.limit = hello.peer, LARGEST
+        self.replace(hello.peer, link)
+        link.write(framed(self.core.hello(hello.peer)))
+        self.core.linked(hello.peer, hello.received, self.now())
+
+    def unfit(self, hello: Hello) -> str:
+        if hello.version != VERSION:
+            return f"it speaks version {hello.version} of the protocol, this node speaks version {VERSION}"
+        if hello.group != self.group:
+            return f"it is of the group {hello.group!r}, this node is of the group {self.group!r}"
+        return ""
+
+    def serve(self, link: Link, hello: Hello) -> Any:
+        raise ProtocolError("this node serves no clients")
+
+    def ends(self, link: Link, why: str) -> None:
+        """Something came that makes no sense, or was not let in."""
+        now = self.now()
+        if now - self.refusals.get(why, -1e9) > 10.0:
+            if len(self.refusals) > 100:
+                self.refusals.clear()
+            self.refusals[why] = now
+            log.warning("group %s: link closed: %s", self.group, why)
+        link.close()
+
+    def forget(self, link: Link) -> None:
+        for peer, mine in list(self.links.items()):
+            if mine is link:
+                del self.links[peer]
+        link.peer = None
+
+    def lost(self, link: Link) -> None:
+        """A link is down, from whichever side."""
+        link.closed = True
+        peer = link.peer or link.dialled
+        if peer is not None and self.links.get(peer) is link:
+            del self.links[peer]
+            if not self.closing:
+                self.core.unlinked(peer, self.now())
+                self.core.flush()
+        if link.client is not None:
+            link.client(None)

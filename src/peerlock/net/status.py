@@ -1,0 +1,72 @@
+"""What a node can say of its group: for people, and for `peerlock status`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from peerlock.node.core import Core
+from peerlock.node.wire import Answer, LockStatus, Peer
+
+
+class Holder(Struct, frozen=True):
+    node: str
+    mode: str
+    fence: int
+    seconds: float
+
+
+class Waiter(Struct, frozen=True):
+    node: str
+    mode: str
+    seconds: float
+
+
+class LockView(Struct, frozen=True):
+    """One lock in the whole group."""
+
+    name: str
+    algorithm: str
+    holders: tuple[Holder, ...]
+    waiters: tuple[Waiter, ...]  # who has waited longest first
+
+
+class NodeStatus(Struct, frozen=True):
+    group: str
+    node: str
+    epoch: int
+    members: tuple[str, ...]
+    locks: tuple[LockView, ...]
+    silent: tuple[str, ...]  # members that did not answer
+    waits_for: tuple[str, ...]  # whom this node waits for: no answer, and may not be left out; or no report
+    changing: bool  # the group is between two views
+
+
+def node_status(core: Core, answers: Mapping[Peer, Answer], now: float) -> NodeStatus:
+    found: dict[str, tuple[str, list[Holder], list[Waiter]]] = {}
+    for peer, locks in [(core.me, core.table.status(now)), *((peer, answer.locks) for peer, answer in answers.items())]:
+        for lock in locks:
+            _add(found, str(peer), lock)
+    silent = [str(peer) for peer in core.view.members if peer != core.me and peer not in answers]
+    blockers = core.blockers or core.view.missing()
+    return NodeStatus(
+        core.group,
+        core.me.name,
+        core.view.epoch,
+        tuple(map(str, core.view.members)),
+        tuple(
+            LockView(name, algorithm, tuple(holders), tuple(sorted(waiters, key=lambda waiter: -waiter.seconds)))
+            for name, (algorithm, holders, waiters) in sorted(found.items())
+        ),
+        tuple(silent),
+        tuple(str(peer) for peer in blockers if peer != core.me),
+        core.view.wedged,
+    )
+
+
+def _add(found: dict[str, tuple[str, list[Holder], list[Waiter]]], node: str, lock: LockStatus) -> None:
+    _, holders, waiters = found.setdefault(lock.lock, (lock.algorithm, [], []))
+    if lock.held is not None:
+        holders.append(Holder(node, lock.held, lock.fence or 0, lock.held_s or 0.0))
+    waiters += [Waiter(node, waiter.mode, waiter.waited_s) for waiter in lock.waiters]
