@@ -137,12 +137,7 @@ class Member(State):
         return made  # type: ignore[no-any-return]
 
     def key(self) -> tuple[Any, ...]:
-        seat, view = self.seat, self.view
-        inner = seat.algorithm.key() if seat.algorithm is not None else None
-        return (
-            *astuple(view), seat.want, seat.has, inner, seat.at, seat.mode, seat.clock, self.gate, self.joining, self.leaving,
-            self.waiting,
-        )  # fmt: skip
+        return (*astuple(self.view), *self.seat.key(), self.gate, self.joining, self.leaving, self.waiting)
 
     # -- what users do -----------------------------------------------------------------------------
 

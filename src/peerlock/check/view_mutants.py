@@ -65,6 +65,8 @@ class ReleasesWhileWedged(Member):
 class RemembersWhatItWasGiven(Seat):
     """A joiner that still thinks it is about to enter."""
 
+    __slots__ = ()
+
     def held(self) -> Mode | None:
         return self.want if self.has or self.at == "inside" else None
 

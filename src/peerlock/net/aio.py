@@ -25,6 +25,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, suppress
@@ -39,6 +41,7 @@ from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
 from peerlock.net.shell import Link, Shell, log
 from peerlock.net.status import NodeStatus, node_status
+from peerlock.node.seat import CLOCK_BITS
 from peerlock.node.table import DONE, FAILED, HELD, LOST, WAITING, Desk, Limits, Ticket
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
@@ -55,6 +58,9 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+NO_DESK = Desk("", spoken(DEFAULT), None)  # type: ignore[arg-type]  # never free
 
 
 class AioLink(Link, asyncio.BufferedProtocol):
@@ -101,24 +107,17 @@ def certified(certificate: Any) -> str | None:
     return None
 
 
+# Before Python 3.12 `asyncio.current_task` is a Python function that costs as much as half an entry.
+_tasks: Any = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 12) else None
+
+
 class Hold(Ticket):
     """A lock that was granted, until `release`, or until it is lost."""
 
-    __slots__ = ("_detached", "_future", "_lock", "_lost", "_node", "_task")
-
-    def __init__(self, lock: Lock, mode: Mode) -> None:
-        self.mode = mode
-        self.state = WAITING
-        self.fence = 0
-        self.since = 0.0
-        self.desk: Desk | None = None
-        self.error = None
-        self._lock = lock
-        self._node = lock._node
-        self._future: asyncio.Future[None] | None = None
-        self._lost: asyncio.Event | None = None
-        self._task: asyncio.Task[Any] | None = None  # whose body ends with the lock
-        self._detached = False
+    _future: asyncio.Future[None] | None = None
+    _lost: asyncio.Event | None = None
+    _task: asyncio.Task[Any] | None = None  # whose body ends with the lock
+    _lock: Lock
 
     @property
     def name(self) -> str:
@@ -143,7 +142,7 @@ class Hold(Ticket):
             raise self.error or LockLost(f"The lock {self.name} is lost.")
         if self.state != HELD:
             raise LockLost(f"The lock {self.name} was released: this hold is over.")
-        self._node._alive()
+        self._lock._node._alive()
 
     def remaining(self) -> float:
         """Seconds for which the hold is safe without another sign of life: for ever, without a lease."""
@@ -151,20 +150,17 @@ class Hold(Ticket):
 
     def detach(self) -> Hold:
         """The hold outlives the body it was taken in: whoever has it releases it."""
-        self._detached, self._task = True, None
-        self._lock._holds = {task: hold for task, hold in self._lock._holds.items() if hold is not self}
+        self._lock._body_lost(self)
         return self
 
     def release(self) -> None:
         """Give the lock back. `LockLost` if it was lost before."""
         if self.state == HELD:
-            node = self._node
-            node._alive()
-            self._task = None
-            assert self.desk is not None
-            self.desk.release(self, node._time())
-            if node.core.table.dirty:
-                node.core.flush()
+            lock = self._lock
+            lock._node._alive()
+            if self._task is not None:
+                lock._body_lost(self)
+            lock._release(self)
             return
         if self.state == LOST:
             raise self.error or LockLost(f"The lock {self.name} is lost.")
@@ -188,8 +184,11 @@ class Hold(Ticket):
         if self.state == LOST:
             if self._lost is not None:
                 self._lost.set()
-            if self._task is not None:
-                self._task.cancel(f"the lock {self.name} is lost")
+            task = self._task
+            if task is not None:
+                self._lock._body_lost(self, LOST)
+                self._task = task
+                task.cancel(f"the lock {self.name} is lost")
 
     def __repr__(self) -> str:
         state = ("waiting for", "hold of", "released hold of", "lost hold of", "refused")[self.state]
@@ -199,27 +198,55 @@ class Hold(Ticket):
 class Lock:
     """A named lock of a group. Many tasks may use one object; each `acquire` gives a hold of its own."""
 
-    __slots__ = ("_desks", "_holds", "_node", "_priority", "_spoken", "mode", "name")
+    __slots__ = (
+        "_bodies",
+        "_desk",
+        "_hold",
+        "_loop",
+        "_node",
+        "_priority",
+        "_spoken",
+        "_table",
+        "_time",
+        "mode",
+        "name",
+    )
 
     def __init__(self, node: Node, name: str, algorithm: Spoken, mode: Mode, priority: int = 0) -> None:
         self.name, self.mode = name, mode
         self._node, self._spoken, self._priority = node, algorithm, priority
-        self._holds: dict[Any, Hold] = {}  # by the task whose body it is
+        self._table, self._loop, self._time = node.core.table, node._loop, node._time
+        self._desk = NO_DESK
+        # Of the bodies of `async with`: the hold of the one that runs, and of those that have no hold any more
+        # although they run: it was detached (None), released (None) or lost. By task.
+        self._hold: Hold | None = None
+        self._bodies: dict[Any, Hold | None] = {}
 
     def _ask(self, now: float) -> Hold:
         """A hold that is held, or waits."""
-        hold = Hold(self, self.mode)
-        node = self._node
-        table = node.core.table
-        desk = table.desks.get(self.name)
-        if desk is None or not table.open or desk.spoken is not self._spoken:
-            desk = self._desk()
-        desk.acquire(hold, now)
-        if table.dirty:
-            node.core.flush()
+        hold = Hold()
+        hold.mode, hold._lock = self.mode, self
+        self._find_desk().acquire(hold, now)
+        if self._table.dirty:
+            self._node.core.flush()
         return hold
 
-    def _desk(self) -> Desk:
+    def _release(self, hold: Hold) -> None:
+        desk = hold.desk
+        assert desk is not None
+        desk.release(hold, self._time())
+        if self._table.dirty:
+            self._node.core.flush()
+
+    def _body_lost(self, hold: Hold, why: int = DONE) -> None:
+        """A body goes on without its hold: at its end there is nothing to release."""
+        if hold._task is not None:
+            self._bodies[hold._task] = hold if why == LOST else None
+            hold._task = None
+        if self._hold is hold:
+            self._hold = None
+
+    def _find_desk(self) -> Desk:
         node = self._node
         node._usable()
         desk = node.core.table.desk(self.name, self._spoken)
@@ -231,6 +258,7 @@ class Lock:
         if self._priority:
             desk.priority = self._priority
         node.core.now = node._time()
+        self._desk = desk
         return desk
 
     async def acquire(self, *, timeout: float | None = None) -> Hold:
@@ -308,32 +336,67 @@ class Lock:
                 )
 
     async def __aenter__(self) -> Hold:
-        node = self._node
-        now = node._time()
-        hold = self._ask(now)
-        if hold.state == HELD:
-            if now - node._yielded > YIELD_S:
-                await self._let_others(hold, now)
+        now = self._time()
+        desk, table = self._desk, self._table
+        if desk.free and desk.want is None and table.open and desk.mode == self.mode:
+            # What `Desk.acquire` does with a free desk, without the calls.
+            hold = Hold()
+            hold.mode = desk.want = desk.mode
+            hold._lock, hold.desk, hold.state, hold.since = self, desk, HELD, now
+            desk.has, desk.holder = True, hold
+            desk.clock = clock = desk.clock + 1
+            hold.fence = table.epoch << CLOCK_BITS | clock
+            table.grants += 1
         else:
-            self._not_by_the_holder(hold)
-            await self._wait(hold, None)
-        task = hold._task = asyncio.current_task()
-        self._holds[task] = hold
+            hold = await self.acquire()
+        hold._task = task = _tasks.get(self._loop) if _tasks is not None else asyncio.current_task()
+        if self._bodies or self._hold is not None:
+            self._another_body(task)
+        self._hold = hold
+        if now - self._node._yielded > YIELD_S:
+            await self._let_others(hold, now)
         return hold
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hold = self._holds.pop(asyncio.current_task(), None)
-        if hold is None:  # detached: whoever has it releases it
-            return
+        hold = self._hold
+        if self._bodies or hold is None:
+            hold = self._hold_of_this_body()
+            if hold is None:
+                return
+        else:
+            self._hold = None
+        desk = hold.desk
+        assert desk is not None
         if hold.state == HELD:
-            hold.release()
+            hold._task = None
+            if desk.free and desk.queue is None and self._table.open:
+                # What `Desk.release` does with a free desk.
+                hold.state = DONE
+                desk.holder = desk.want = None
+                desk.has = False
+                self._table.hold_s += self._time() - hold.since
+            else:
+                self._release(hold)
         elif hold.state == LOST:
             task = hold._task
             if kind is asyncio.CancelledError and task is not None and task.cancelling():
                 task.uncancel()
             raise hold.error or LockLost(f"The lock {self.name} is lost.") from error
+
+    def _another_body(self, task: Any) -> None:
+        """Bodies that run at the same time, with one lock object: readers, or one that has lost its hold."""
+        if self._hold is not None:
+            self._bodies[self._hold._task] = self._hold
+        self._bodies.pop(task, None)
+
+    def _hold_of_this_body(self) -> Hold | None:
+        task = asyncio.current_task()
+        if task in self._bodies:
+            return self._bodies.pop(task)
+        hold, self._hold = self._hold, None
+        return hold
 
     def __repr__(self) -> str:
         return f"<lock {self.name} of {self._node!r}>"
@@ -361,7 +424,8 @@ class Node(Shell):
         self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
+        # The clock of every loop but one in virtual time, without the call in between.
+        self._time = self._loop.time if getattr(self._loop, "virtual", False) else time.monotonic
         self._yielded = 0.0
         self._pid = os.getpid()
         self._child = False
@@ -504,7 +568,7 @@ class Node(Shell):
     # -- the shell -----------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        return self._loop.time()
+        return self._time()
 
     def after(self, seconds: float, act: Callable[[], None]) -> asyncio.Handle:
         return self._loop.call_soon(act) if seconds <= 0 else self._loop.call_later(seconds, act)

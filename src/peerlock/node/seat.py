@@ -24,13 +24,12 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any, Literal, Self, TypeAlias
 
-from msgspec import Struct
-
 from peerlock.algorithms import Chosen
-from peerlock.contract import Members, Mode, Neighbours, Node, Out, Ring, Shape
+from peerlock.contract import Key, Members, Mode, Neighbours, Node, Out, Ring, Shape
 
 CLOCK_BITS = 31  # of a fence of 63: it fits wherever a signed 64-bit number does
 
+At: TypeAlias = Literal["idle", "asked", "inside", "ending"]
 Settled: TypeAlias = Literal["granted", "knock"] | None  # ours now; ours as soon as the gate is open; nothing new
 
 
@@ -48,17 +47,27 @@ def shape_for(chosen: Chosen, me: Node, size: int, home: Node) -> Shape:
     return Members(everybody, home)
 
 
-class Seat(Struct):
-    want: Mode | None = None  # what the users of this node want, or have
-    has: bool = False  # they have it
-    algorithm: Any = None  # of the epoch that runs
-    at: Literal["idle", "asked", "inside", "ending"] = "idle"  # where the algorithm is in its invocation
-    mode: Mode = "write"  # in which it was asked
-    clock: int = 0
+class Seat:
+    # Not a Struct: plain slots are written several times as fast, and every entry writes some.
+    __slots__ = ("algorithm", "at", "clock", "has", "mode", "want")
+
+    def __init__(self) -> None:
+        self.want: Mode | None = None  # what the users of this node want, or have
+        self.has = False  # they have it
+        self.algorithm: Any = None  # of the epoch that runs
+        self.at: At = "idle"  # where the algorithm is in its invocation
+        self.mode: Mode = "write"  # in which it was asked
+        self.clock = 0
 
     def __copy__(self) -> Self:
-        algorithm = copy(self.algorithm)
-        return type(self)(self.want, self.has, algorithm, self.at, self.mode, self.clock)
+        made = type(self)()
+        made.want, made.has, made.at, made.mode, made.clock = self.want, self.has, self.at, self.mode, self.clock
+        made.algorithm = copy(self.algorithm)
+        return made
+
+    def key(self) -> Key:
+        algorithm = self.algorithm.key() if self.algorithm is not None else None
+        return self.want, self.has, algorithm, self.at, self.mode, self.clock
 
     def held(self) -> Mode | None:
         """What a report says of this lock."""
@@ -66,7 +75,7 @@ class Seat(Struct):
 
     def start(self, chosen: Chosen, me: Node, size: int, home: Node, inside: Mapping[Node, Mode]) -> None:
         """A new epoch. What the users want is as it was; `inside` is what was reported."""
-        assert not self.has or inside.get(me) == self.want, f"{self} was not reported: {inside}"
+        assert not self.has or inside.get(me) == self.want, f"{self.key()} was not reported: {inside}"
         self.algorithm = chosen.start(me, shape_for(chosen, me, size, home), inside)
         self.at, self.mode = ("inside", inside[me]) if me in inside else ("idle", "write")
         self.clock = 0

@@ -24,7 +24,7 @@ from zlib import crc32
 
 from msgspec import Raw, Struct
 
-from peerlock.contract import Mode, Node, Wire
+from peerlock.contract import Key, Mode, Node, Wire
 from peerlock.errors import Disagreement, LockLost, PeerlockError
 from peerlock.node.seat import CLOCK_BITS, Seat
 from peerlock.node.session import Session
@@ -41,15 +41,13 @@ class Limits(Struct, frozen=True):
 class Ticket:
     """One wish for a lock. Shells build on it; `woken` is called when a waiting or a held one changes its state."""
 
-    __slots__ = ("desk", "error", "fence", "mode", "since", "state")
-
-    def __init__(self, mode: Mode) -> None:
-        self.mode = mode
-        self.state = WAITING
-        self.fence = 0
-        self.since = 0.0  # when it began to wait; once held, when it was granted
-        self.desk: Desk | None = None
-        self.error: PeerlockError | None = None
+    # Defaults of the class and no __init__: making one is part of every entry.
+    mode: Mode = "write"
+    state: int = WAITING
+    fence: int = 0
+    since: float = 0.0  # when it began to wait; once held, when it was granted
+    desk: Desk | None = None
+    error: PeerlockError | None = None
 
     def woken(self) -> None:
         pass
@@ -101,7 +99,7 @@ class Table:
         desk = self.desks.get(name)
         if desk is None:
             number, _ = self.opening.get(name, (wanted.number, {}))
-            desk = self.desks[name] = Desk(name=name, spoken=spoken(number), table=self)
+            desk = self.desks[name] = Desk(name, spoken(number), self)
             if self.running:
                 self.start(desk)
             if len(self.desks) > self.bound:
@@ -146,6 +144,8 @@ class Table:
             _, inside = self.opening.get(name, (0, {}))
             if desk.want is not None or me in inside:
                 self.desks[name] = desk
+            else:
+                desk.at = "ending"  # whoever still has this desk looks for the new one
         self.bound = max(self.limits.idle_locks, 2 * len(self.desks))
         for desk in list(self.desks.values()):
             number, _ = self.opening.get(desk.name, (desk.spoken.number, {}))
@@ -154,6 +154,7 @@ class Table:
             if number != desk.spoken.number:
                 desk.spoken = spoken(number)
             desk.asked, desk.streak = False, 0
+            desk.free, desk.before = False, None
             self.start(desk)
         for desk in list(self.desks.values()):
             desk.settled(now)
@@ -211,18 +212,30 @@ def disagreement(desk: Desk, other: Spoken, who: str) -> Disagreement:
     )
 
 
-class Desk(Seat, kw_only=True):
-    """One lock at this node, with its waiters."""
+class Desk(Seat):
+    """One lock at this node, with its waiters.
 
-    name: str
-    spoken: Spoken
-    table: Table
-    holder: Ticket | None = None
-    sharers: list[Ticket] | None = None  # further readers of this node
-    queue: deque[Ticket] | None = None  # waiters, first come first served
-    priority: int = 0
-    asked: bool = False  # another node is known to ask, since we have it
-    streak: int = 0  # grants in a row at this node since
+    **A round trip that changes nothing is not made twice.** An algorithm is a pure state machine. If a request was
+    granted at once, the release ended at once, nothing was sent and the state is what it was before, then the same
+    request will do the same again, until the algorithm is told something. Such a desk is `free`: it grants and takes
+    back without asking the algorithm, and makes up for the request (`catch_up`) when something comes.
+    """
+
+    __slots__ = (
+        "asked", "before", "free", "holder", "name", "priority", "queue", "sharers", "spoken", "streak", "table",
+    )  # fmt: skip
+
+    def __init__(self, name: str, spoken: Spoken, table: Table) -> None:
+        super().__init__()
+        self.name, self.spoken, self.table = name, spoken, table
+        self.holder: Ticket | None = None
+        self.sharers: list[Ticket] | None = None  # further readers of this node
+        self.queue: deque[Ticket] | None = None  # waiters, first come first served
+        self.priority = 0
+        self.asked = False  # another node is known to ask, since we have it
+        self.streak = 0  # grants in a row at this node since
+        self.free = False
+        self.before: Key | None = None  # the algorithm's state before a request that was granted at once
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
@@ -249,14 +262,13 @@ class Desk(Seat, kw_only=True):
         """The ticket is HELD afterwards, or it waits."""
         ticket.desk = self
         table = self.table
-        if self.want is None and self.at == "idle" and table.open:
+        if self.want is None and table.open and self.at == "idle":
             # The way of almost every entry that nobody competes for.
-            mode = self.want = self.mode = ticket.mode
-            self.at = "asked"
-            if table.told:
-                self.tell("asked")
-            self.algorithm.request(mode, self)
-            if self.at == "inside":  # type: ignore[comparison-overlap]  # the algorithm has called enter()
+            mode = ticket.mode
+            if not self.free or self.mode != mode:
+                self.ask_at_once(mode)
+            if self.free or self.is_inside():
+                self.want = mode
                 self.has = True
                 self.clock = clock = self.clock + 1
                 self.holder = ticket
@@ -264,12 +276,11 @@ class Desk(Seat, kw_only=True):
                 ticket.state = HELD
                 ticket.since = now
                 table.grants += 1
-                if table.told:
-                    self.tell("entered")
                 return
         elif self.has and self.may_share(ticket):
             self.grant(ticket, now)
             return
+        self.catch_up()
         ticket.since = now
         if self.queue is None:
             self.queue = deque()
@@ -280,6 +291,36 @@ class Desk(Seat, kw_only=True):
             self.settled(now)
         if ticket.state == WAITING:
             table.alarm()
+
+    def ask_at_once(self, mode: Mode) -> None:
+        """Ask the algorithm, and see whether that was a message's work."""
+        table = self.table
+        self.free = False
+        sent, self.before = table.messages, self.algorithm.key()
+        self.want, self.at, self.mode = mode, "asked", mode
+        if self.priority:
+            self.algorithm.increment = self.priority
+        self.tell("asked")
+        self.algorithm.request(mode, self)
+        if not self.is_inside():
+            self.before = None
+            return
+        if table.messages != sent:
+            self.before = None
+        self.tell("entered")
+
+    def is_inside(self) -> bool:
+        return self.at == "inside"
+
+    def catch_up(self) -> None:
+        """A free desk asks its algorithm after all: nothing is free once something comes."""
+        if self.free:
+            self.free = False
+            if self.has:
+                self.at = "asked"
+                self.algorithm.request(self.mode, self)
+                assert self.is_inside(), f"{self.name} was not free: {self.key()}"
+        self.before = None
 
     def may_share(self, ticket: Ticket) -> bool:
         """A reader beside a reader, unless somebody waits who would then wait for ever."""
@@ -299,13 +340,28 @@ class Desk(Seat, kw_only=True):
             self.share_ends(ticket)
             return
         self.holder = None
-        if self.queue is None and table.running and not table.told:
+        if self.queue is None and table.running:
             self.has = False
             self.want = None
-            self.at = "ending"
-            self.algorithm.release(self)
+            if not self.free:
+                self.leave()
             return
+        self.catch_up()
         self.next_one(now)
+
+    def leave(self) -> None:
+        """Leave the critical section; nobody here wants it."""
+        self.tell("left")
+        sent, before, self.before = self.table.messages, self.before, None
+        self.at = "ending"
+        self.algorithm.release(self)
+        self.free = (
+            before is not None
+            and self.table.messages == sent
+            and self.at == "idle"  # type: ignore[comparison-overlap]
+            and self.algorithm.key() == before
+            and not self.table.told
+        )
 
     def share_ends(self, ticket: Ticket) -> None:
         assert self.sharers
@@ -332,8 +388,7 @@ class Desk(Seat, kw_only=True):
             self.admit(now)
             return
         self.has, self.want = False, None
-        self.tell("left")
-        self.settle(True, self)
+        self.leave()
         if head is not None:
             self.want = head.mode
             self.settled(now)
@@ -355,6 +410,7 @@ class Desk(Seat, kw_only=True):
         """A message of the algorithm."""
         if self.table.told and self.name in self.table.told:
             self.table.told[self.name].received(self, source, message, seq)
+        self.catch_up()
         if self.has:
             self.asked = True
         self.receive(source, clock, message, self)
@@ -365,6 +421,7 @@ class Desk(Seat, kw_only=True):
         table = self.table
         if not table.running:
             return
+        self.catch_up()
         before = self.at
         if self.priority:
             self.algorithm.increment = self.priority
@@ -418,6 +475,10 @@ class Desk(Seat, kw_only=True):
         for ticket in queue or ():
             ticket.state, ticket.error = FAILED, error
             ticket.woken()
+
+    def drop(self) -> None:
+        super().drop()
+        self.free, self.before = False, None
 
     def lose(self, sentence: str) -> None:
         """Whoever holds it here does not any more."""

@@ -266,11 +266,8 @@ class Registry:
 
 
 class Wish(Ticket):
-    __slots__ = ("asked", "user")
-
     def __init__(self, mode: Mode, user: User) -> None:
-        super().__init__(mode)
-        self.user, self.asked = user, False
+        self.mode, self.user, self.asked = mode, user, False
 
     def woken(self) -> None:
         if self.asked:
