@@ -1,5 +1,10 @@
 """peerlock: a distributed lock with no lock server, and the papers that it comes from."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from peerlock.algorithms import CATALOGUE, Chosen, choose
 from peerlock.contract import (
     NOBODY,
@@ -23,9 +28,39 @@ from peerlock.contract import (
     row,
     strike,
 )  # fmt: skip
-from peerlock.errors import PeerlockError
+from peerlock.errors import (
+    AfterFork,
+    AlreadyHeld,
+    Disagreement,
+    LockError,
+    LockLost,
+    LockTimeout,
+    NodeClosed,
+    PeerlockError,
+    RegistryError,
+    Unreachable,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from peerlock.net.aio import Hold, Lock, RWLock
+    from peerlock.net.group import join
 
 __all__ = [
-    "CATALOGUE", "NOBODY", "Algorithm", "Ask", "Book", "Chosen", "Grant", "Members", "Mode", "Needs", "Neighbours", "Node",
-    "Out", "PeerlockError", "Ring", "Row", "State", "Wire", "choose", "look", "note", "put", "row", "strike",
+    "CATALOGUE", "NOBODY", "AfterFork", "Algorithm", "AlreadyHeld", "Ask", "Book", "Chosen", "Disagreement", "Grant", "Hold",
+    "Lock", "LockError", "LockLost", "LockTimeout", "Members", "Mode", "Needs", "Neighbours", "Node", "NodeClosed", "Out",
+    "PeerlockError", "RWLock", "RegistryError", "Ring", "Row", "State", "Unreachable", "UsageError", "Wire", "choose", "join",
+    "look", "note", "put", "row", "strike",
 ]  # fmt: skip
+
+
+# The lock itself, when it is used: an algorithm of one's own needs no sockets.
+_LATER = {"Hold": "net.aio", "Lock": "net.aio", "RWLock": "net.aio", "join": "net.group"}
+
+
+def __getattr__(name: str) -> Any:
+    where = _LATER.get(name)
+    if where is None:
+        raise AttributeError(f"module 'peerlock' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"peerlock.{where}"), name)
+    return found
