@@ -59,6 +59,8 @@ _LATER = {"Hold": "net.aio", "Lock": "net.aio", "RWLock": "net.aio", "join": "ne
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("sync", "testing"):
+        return importlib.import_module(f"peerlock.{name}")
     where = _LATER.get(name)
     if where is None:
         raise AttributeError(f"module 'peerlock' has no attribute {name!r}")

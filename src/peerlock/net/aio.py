@@ -23,42 +23,30 @@ passed since the last that did.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 import time
-import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, suppress
-from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from peerlock.contract import Mode
-from peerlock.errors import AfterFork, AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
+from peerlock.errors import LockLost, LockTimeout, NodeClosed, UsageError
+from peerlock.net.certificates import name_in
+from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
-from peerlock.net.shell import Link, Shell, log
+from peerlock.net.shell import Link, Shell
 from peerlock.net.status import NodeStatus, node_status
 from peerlock.node.seat import CLOCK_BITS
-from peerlock.node.table import DONE, FAILED, HELD, LOST, WAITING, Desk, Limits, Ticket
+from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
 YIELD_S = 0.0005
 STATUS_S = 1.0  # for the answers of the other members
 FAREWELL_S = 2.0  # for what must still go out when a node leaves
-
-_nodes: weakref.WeakSet[Node] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for node in list(_nodes):
-        node._forked()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
 
 NO_DESK = Desk("", spoken(DEFAULT), None)  # type: ignore[arg-type]  # never free
 
@@ -72,7 +60,7 @@ class AioLink(Link, asyncio.BufferedProtocol):
         made = transport.get_extra_info("socket")
         if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.certificate = certified(transport.get_extra_info("peercert"))
+        self.certificate = name_in(transport.get_extra_info("peercert"))
         if self.dialled is not None:
             self.shell.connected(self)
         else:
@@ -98,34 +86,17 @@ class AioLink(Link, asyncio.BufferedProtocol):
             self.transport.close()
 
 
-def certified(certificate: Any) -> str | None:
-    """The name in a certificate."""
-    for field in (certificate or {}).get("subject", ()):
-        for key, value in field:
-            if key == "commonName":
-                return str(value)
-    return None
-
-
 # Before Python 3.12 `asyncio.current_task` is a Python function that costs as much as half an entry.
 _tasks: Any = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 12) else None
 
 
-class Hold(Ticket):
+class Hold(AnyHold):
     """A lock that was granted, until `release`, or until it is lost."""
 
     _future: asyncio.Future[None] | None = None
     _lost: asyncio.Event | None = None
     _task: asyncio.Task[Any] | None = None  # whose body ends with the lock
     _lock: Lock
-
-    @property
-    def name(self) -> str:
-        return self._lock.name
-
-    @property
-    def held(self) -> bool:
-        return self.state == HELD
 
     @property
     def lost(self) -> asyncio.Event:
@@ -136,18 +107,6 @@ class Hold(Ticket):
                 self._lost.set()
         return self._lost
 
-    def check(self) -> None:
-        """Raises `LockLost` if the lock is not held any more."""
-        if self.state == LOST:
-            raise self.error or LockLost(f"The lock {self.name} is lost.")
-        if self.state != HELD:
-            raise LockLost(f"The lock {self.name} was released: this hold is over.")
-        self._lock._node._alive()
-
-    def remaining(self) -> float:
-        """Seconds for which the hold is safe without another sign of life: for ever, without a lease."""
-        return inf if self.state == HELD else 0.0
-
     def detach(self) -> Hold:
         """The hold outlives the body it was taken in: whoever has it releases it."""
         self._lock._body_lost(self)
@@ -157,14 +116,14 @@ class Hold(Ticket):
         """Give the lock back. `LockLost` if it was lost before."""
         if self.state == HELD:
             lock = self._lock
-            lock._node._alive()
+            lock._node.alive()
             if self._task is not None:
                 lock._body_lost(self)
             lock._release(self)
             return
         if self.state == LOST:
             raise self.error or LockLost(f"The lock {self.name} is lost.")
-        raise UsageError(f"The lock {self.name} was released before: a hold can be released once.")
+        raise self.released_before()
 
     async def __aenter__(self) -> Hold:
         self.check()
@@ -189,10 +148,6 @@ class Hold(Ticket):
                 self._lock._body_lost(self, LOST)
                 self._task = task
                 task.cancel(f"the lock {self.name} is lost")
-
-    def __repr__(self) -> str:
-        state = ("waiting for", "hold of", "released hold of", "lost hold of", "refused")[self.state]
-        return f"<{state} {self.name} ({self.mode}), fence {self.fence}>"
 
 
 class Lock:
@@ -248,13 +203,10 @@ class Lock:
 
     def _find_desk(self) -> Desk:
         node = self._node
-        node._usable()
+        node.usable()
         desk = node.core.table.desk(self.name, self._spoken)
         if desk.spoken is not self._spoken:
-            raise Disagreement(
-                f"The lock {self.name} is used with {desk.spoken.chosen.name} in this group, and here with "
-                f"{self._spoken.chosen.name}: use the same algorithm everywhere."
-            )
+            raise other_algorithm(desk, self._spoken)
         if self._priority:
             desk.priority = self._priority
         node.core.now = node._time()
@@ -298,10 +250,7 @@ class Lock:
         for other in (desk.holder, *(desk.sharers or ())):
             if isinstance(other, Hold) and task is not None and other._task is task:
                 self._give_up(hold)
-                raise AlreadyHeld(
-                    f"This task holds the lock {self.name} already and would wait for itself: "
-                    "use the hold that it has, or release it first."
-                )
+                raise already_held("task", self.name)
 
     async def _wait(self, hold: Hold, timeout: float | None) -> None:
         node = self._node
@@ -331,9 +280,7 @@ class Lock:
         if hold.state == WAITING:
             self._give_up(hold)
             if hold._future is not None and not hold._future.done():
-                hold._future.set_exception(
-                    LockTimeout(f"The lock {self.name} was not granted within {timeout:g} s. It was never held.")
-                )
+                hold._future.set_exception(not_in_time(self.name, timeout))
 
     async def __aenter__(self) -> Hold:
         now = self._time()
@@ -427,43 +374,16 @@ class Node(Shell):
         # The clock of every loop but one in virtual time, without the call in between.
         self._time = self._loop.time if getattr(self._loop, "virtual", False) else time.monotonic
         self._yielded = 0.0
-        self._pid = os.getpid()
-        self._child = False
-        self._algorithm = spoken(algorithm)
         self._server: asyncio.Server | None = None
         self._strangers: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        super().__init__(registry, group, limits)
-        _nodes.add(self)
+        super().__init__(registry, group, algorithm, limits)
 
     # -- for users ---------------------------------------------------------------------------------------
 
-    @property
-    def name(self) -> str:
-        return self.core.me.name
-
-    @property
-    def epoch(self) -> int:
-        return self.core.view.epoch
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        return tuple(peer.name for peer in self.core.view.members)
-
     def lock(self, name: str, *, algorithm: str | None = None, priority: int | None = None) -> Lock:
         """The lock of that name. Every node must use it with the same algorithm."""
-        return Lock(self, check_name("lock", name), *self._choice(algorithm, priority))
-
-    def _choice(self, algorithm: str | None, priority: int | None) -> tuple[Spoken, Mode, int]:
-        chosen = self._algorithm if algorithm is None else spoken(algorithm)
-        if priority is not None:
-            if algorithm is None:
-                chosen = spoken("ricart-agrawala-priority")
-            if chosen.chosen.name != "ricart-agrawala-priority":
-                raise UsageError(f"{chosen.chosen.name} knows no priorities: use ricart-agrawala-priority.")
-            if not isinstance(priority, int) or priority < 1:
-                raise UsageError(f"A priority is a whole number from 1, the highest; got {priority!r}.")
-        return chosen, "write", priority or 0
+        return Lock(self, check_name("lock", name), *self.choice(algorithm, priority))
 
     def rwlock(self, name: str) -> RWLock:
         """A lock for readers and writers."""
@@ -489,7 +409,7 @@ class Node(Shell):
 
     async def status(self, wait_s: float = STATUS_S) -> NodeStatus:
         """Members, epoch, and every lock that is held or waited for, wherever in the group."""
-        self._usable()
+        self.usable()
         number = self.core.ask_for_status()
         self.core.flush()
         answers = self.core.answers[number]
@@ -512,9 +432,9 @@ class Node(Shell):
 
     async def leave(self) -> None:
         """Leave the group. What is still held is given back first; who waits gets `NodeClosed`."""
-        if self.closing or self._child:
+        if self.closing or self.forked:
             return
-        self._say_farewell()
+        self.say_farewell()
         links = [link for link in self.links.values() if isinstance(link, AioLink)]
         for link in (*links, *self._strangers):
             link.close()
@@ -525,45 +445,12 @@ class Node(Shell):
         await asyncio.sleep(0)
         self.registry.close()
 
-    def _say_farewell(self) -> None:
-        core = self.core
-        for desk in list(core.table.busy()):
-            for ticket in [ticket for ticket in (desk.holder, *(desk.sharers or ())) if ticket is not None]:
-                desk.release(ticket, self.now())
-        core.flush()
-        core.close(self.now())
-        self.closing = True
-        decision = self.registry.leave()
-        core.farewell(decision.epoch if decision else 0, decision.members if decision else ())
-
-    def collect(self) -> None:
-        """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
-        self._usable()
-        self.core.now = self.now()
-        self.core.full()
-        self.core.flush()
-
-    # -- what can go wrong before anything else ------------------------------------------------------------
-
-    def _alive(self) -> None:
-        if self._child:
-            raise AfterFork(
-                f"This process was forked from {self._pid}, which joined the group {self.group}: the child is not a member and "
-                "holds nothing. Call peerlock.join in the child."
-            )
-
-    def _usable(self) -> None:
-        self._alive()
-        if self.closing:
-            raise NodeClosed(f"This node has left the group {self.group}: join again.")
+    def usable(self) -> None:
+        super().usable()
         if asyncio.get_running_loop() is not self._loop:
             raise UsageError(
                 "A node belongs to the event loop that it joined in: use it there, or peerlock.sync for threads."
             )
-
-    def _forked(self) -> None:
-        self._child = True
-        self.core.table.open = self.core.table.running = False
 
     # -- the shell -----------------------------------------------------------------------------------------
 
@@ -663,4 +550,4 @@ class Joining:
             await self._node.leave()
 
 
-__all__ = ["DONE", "FAILED", "Hold", "Joining", "Lock", "Node", "RWLock", "log"]
+__all__ = ["Hold", "Joining", "Lock", "Node", "RWLock"]

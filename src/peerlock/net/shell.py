@@ -11,19 +11,33 @@ not parse ends the link: `LinkEnds` says why, it is logged on both sides, and th
 from __future__ import annotations
 
 import logging
+import os
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from peerlock.errors import PeerlockError, ProtocolError
+from peerlock.contract import Mode
+from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, UsageError
 from peerlock.net.registry import Decision, Registry
 from peerlock.node.core import Core
 from peerlock.node.table import Limits
-from peerlock.node.wire import LARGEST, LARGEST_HELLO, LENGTH, VERSION, Hello, Peer, framed, opened
+from peerlock.node.wire import LARGEST, LARGEST_HELLO, LENGTH, VERSION, Hello, Peer, Spoken, framed, opened, spoken
 
 log = logging.getLogger("peerlock")
 
 AGAIN_S = 0.02  # to ask the gate again, after somebody was about to leave us out
 REDIAL_S = (0.0, 0.02, 0.1, 0.5, 1.0)
+
+
+_nodes: weakref.WeakSet[Shell] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for node in list(_nodes):
+        node.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Link:
@@ -89,8 +103,9 @@ class Link:
 class Shell:
     """The core's `Shell`, up to how bytes move and time passes."""
 
-    def __init__(self, registry: Registry, group: str, limits: Limits | None) -> None:
-        self.registry, self.group = registry, group
+    def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
+        self.registry, self.group, self.algorithm = registry, group, spoken(algorithm)
+        self.pid, self.forked = os.getpid(), False
         self.core = Core(Peer("", 0), group, self, limits, self.now())
         self.links: dict[Peer, Link] = {}
         self.dialling: set[Peer] = set()  # a link is being made, or will be
@@ -99,6 +114,64 @@ class Shell:
         self.refusals: dict[str, float] = {}  # sentences of late, so that a log is not filled with one
         self.on_started: Callable[[], None] | None = None
         registry.decided = self.take
+        _nodes.add(self)
+
+    # -- for users ---------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.core.me.name
+
+    @property
+    def epoch(self) -> int:
+        """The number of the view that the group is in; it only ever grows."""
+        return self.core.view.epoch
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(peer.name for peer in self.core.view.members)
+
+    def choice(self, algorithm: str | None, priority: int | None) -> tuple[Spoken, Mode, int]:
+        """What a lock is made with."""
+        chosen = self.algorithm if algorithm is None else spoken(algorithm)
+        if priority is not None:
+            if algorithm is None:
+                chosen = spoken("ricart-agrawala-priority")
+            if chosen.chosen.name != "ricart-agrawala-priority":
+                raise UsageError(f"{chosen.chosen.name} knows no priorities: use ricart-agrawala-priority.")
+            if not isinstance(priority, int) or priority < 1:
+                raise UsageError(f"A priority is a whole number from 1, the highest; got {priority!r}.")
+        return chosen, "write", priority or 0
+
+    def alive(self) -> None:
+        if self.forked:
+            raise AfterFork(
+                f"This process was forked from {self.pid}, which joined the group {self.group}: the child is not a member "
+                "and holds nothing. Call join in the child."
+            )
+
+    def usable(self) -> None:
+        self.alive()
+        if self.closing:
+            raise NodeClosed(f"This node has left the group {self.group}: join again.")
+
+    def after_fork(self) -> None:
+        """In the child: the parent's node is not ours."""
+        self.forked = True
+        self.core.table.open = self.core.table.running = False
+
+    def say_farewell(self) -> None:
+        """Give back what is held, and leave: nothing is granted here any more."""
+        core = self.core
+        for desk in list(core.table.busy()):
+            for ticket in [ticket for ticket in (desk.holder, *(desk.sharers or ())) if ticket is not None]:
+                desk.release(ticket, self.now())
+        core.flush()
+        core.close(self.now())
+        self.closing = True
+        decision = self.registry.leave()
+        if decision is not None:
+            core.farewell(decision.epoch, decision.members)
 
     # -- what asyncio and threads do in their own ways ---------------------------------------------------
 

@@ -1,0 +1,65 @@
+"""What holds of asyncio and of threads have in common, and the sentences of what can go wrong with them."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, PeerlockError, UsageError
+from peerlock.node.table import HELD, LOST, Desk, Ticket
+from peerlock.node.wire import Spoken
+
+
+class AnyHold(Ticket):
+    """A lock that was granted, until it is released or lost."""
+
+    _lock: Any
+
+    @property
+    def name(self) -> str:
+        """Of the lock."""
+        found: str = self._lock.name
+        return found
+
+    @property
+    def held(self) -> bool:
+        return self.state == HELD
+
+    def check(self) -> None:
+        """Raises `LockLost` if the lock is not held any more."""
+        if self.state == LOST:
+            raise self.loss()
+        if self.state != HELD:
+            raise LockLost(f"The lock {self.name} was released: this hold is over.")
+        self._lock._node.alive()
+
+    def remaining(self) -> float:
+        """Seconds for which the hold is safe without another sign of life: for ever, where there is no lease."""
+        return inf if self.state == HELD else 0.0
+
+    def loss(self) -> PeerlockError:
+        return self.error or LockLost(f"The lock {self.name} is lost: others may hold it now.")
+
+    def released_before(self) -> UsageError:
+        return UsageError(f"The lock {self.name} was released before: a hold can be released once.")
+
+    def __repr__(self) -> str:
+        state = ("waiting for", "hold of", "released hold of", "lost hold of", "refused")[self.state]
+        return f"<{state} {self.name} ({self.mode}), fence {self.fence}>"
+
+
+def other_algorithm(desk: Desk, wanted: Spoken) -> Disagreement:
+    return Disagreement(
+        f"The lock {desk.name} is used with {desk.spoken.chosen.name} in this group, and here with {wanted.chosen.name}: "
+        "use the same algorithm everywhere."
+    )
+
+
+def already_held(who: str, name: str) -> AlreadyHeld:
+    return AlreadyHeld(
+        f"This {who} holds the lock {name} already and would wait for itself: use the hold that it has, or release it first."
+    )
+
+
+def not_in_time(name: str, timeout: float) -> LockTimeout:
+    return LockTimeout(f"The lock {name} was not granted within {timeout:g} s. It was never held.")

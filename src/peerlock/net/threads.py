@@ -1,0 +1,579 @@
+"""The lock for threads.
+
+    with peerlock.sync.join("shop") as node:
+        with node.lock("orders") as hold:
+            ...
+
+The core runs under one mutex a node. The thread that asks or releases runs it itself and writes what is to be sent;
+one reader thread a node waits for sockets and timers, runs the core for what comes, and wakes who was granted.
+Nothing passes through another thread's queue.
+
+Sockets do not block: what a socket does not take at once the reader thread sends when it can. Everything but the
+waiting (for sockets, for a grant) happens under the mutex, TLS included.
+
+A thread that waits sleeps on a lock of its own ticket, which is released with the grant. Interrupted (a signal
+handler that raises), it gives the ticket up, or the lock back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from peerlock.contract import Mode
+from peerlock.errors import NodeClosed, PeerlockError
+from peerlock.net.certificates import name_in
+from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
+from peerlock.net.host import check_name, short_name
+from peerlock.net.registry import Registry
+from peerlock.net.shell import Link, Shell, log
+from peerlock.net.status import NodeStatus, node_status
+from peerlock.node.table import HELD, LOST, WAITING, Limits
+from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
+
+
+class ThreadLink(Link):
+    """A socket that does not block, served by the reader thread."""
+
+    def __init__(self, shell: ThreadNode, dialled: Peer | None, made: socket.socket, connecting: bool) -> None:
+        super().__init__(shell, dialled)
+        self.node, self.socket = shell, made
+        self.connecting, self.shaking = connecting, False  # TCP, then TLS
+        self.out = bytearray()
+        self.wants = 0  # what the selector waits for
+
+    def watch(self) -> None:
+        """Tell the selector what this link waits for."""
+        if self.closed:
+            return
+        wants = selectors.EVENT_READ
+        if self.connecting:
+            wants = selectors.EVENT_WRITE
+        elif self.out:
+            wants |= selectors.EVENT_WRITE
+        if wants != self.wants:
+            if self.wants:
+                self.node.selector.modify(self.socket, wants, self)
+            else:
+                self.node.selector.register(self.socket, wants, self)
+            self.wants = wants
+
+    def write(self, data: bytes) -> None:
+        if self.closed:
+            return
+        if self.out or self.shaking or self.connecting:
+            self.out += data
+        else:
+            sent = self.send(data)
+            if sent < len(data):
+                self.out += data[sent:]
+        if self.out:
+            self.watch()
+
+    def send(self, data: bytes | bytearray) -> int:
+        try:
+            return self.socket.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
+            return 0
+        except OSError:
+            self.node.soon(self.gone)  # the reader finds out why
+            return len(data)
+
+    def ready(self, mask: int) -> None:
+        """The selector says so."""
+        if self.connecting:
+            self.connecting = False
+            problem = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if problem:
+                self.fail(os.strerror(problem))
+                return
+            self.node.connects(self)
+            return
+        if self.shaking:
+            self.shake()
+            return
+        if mask & selectors.EVENT_READ:
+            self.read()
+        if mask & selectors.EVENT_WRITE and self.out and not self.closed:
+            del self.out[: self.send(self.out)]
+        self.watch()
+
+    def shake(self) -> None:
+        """TLS."""
+        assert isinstance(self.socket, ssl.SSLSocket)
+        try:
+            self.socket.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self.watch()
+            return
+        except (OSError, ValueError) as problem:
+            self.fail(f"TLS: {problem}")
+            return
+        self.shaking = False
+        self.certificate = name_in(self.socket.getpeercert())
+        self.node.shaken(self)
+
+    def read(self) -> None:
+        while not self.closed:
+            try:
+                count = self.socket.recv_into(self.room())
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
+                return
+            except OSError:
+                count = 0
+            if not count:
+                self.gone()
+                return
+            self.arrived(count)
+
+    def fail(self, why: str) -> None:
+        self.shut()
+        if self.dialled is not None:
+            self.node.not_connected(self.dialled, why)
+        else:
+            log.warning("group %s: a link that came was not made: %s", self.node.group, why)
+
+    def gone(self) -> None:
+        """The other side is gone."""
+        if self.shut():
+            self.node.lost(self)
+
+    def shut(self) -> bool:
+        if self.wants:
+            self.node.selector.unregister(self.socket)
+            self.wants = 0
+        self.node.strangers.discard(self)
+        if self.socket.fileno() < 0:
+            return False
+        self.closed = True
+        self.socket.close()
+        return True
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        if self.out and not self.connecting and not self.shaking:
+            del self.out[: self.send(self.out)]
+        self.closed = True
+        self.node.soon(self.gone)
+
+
+class Hold(AnyHold):
+    """A lock that was granted, until `release`, or until it is lost."""
+
+    _lock: Lock
+    _gate: Any = None  # the waiting thread sleeps on it
+    _event: threading.Event | None = None
+    _thread: int | None = None  # whose body it is
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lock is lost."""
+        with self._lock._node.mutex:
+            if self._event is None:
+                self._event = threading.Event()
+                if self.state == LOST:
+                    self._event.set()
+            return self._event
+
+    def detach(self) -> Hold:
+        """The hold outlives the body it was taken in: whoever has it releases it."""
+        self._lock._bodies.pop(self._thread, None)
+        self._thread = None
+        return self
+
+    def release(self) -> None:
+        """Give the lock back. `LockLost` if it was lost before."""
+        node = self._lock._node
+        node.alive()
+        self.detach()
+        with node.mutex:
+            if self.state == HELD and self.desk is not None:
+                self.desk.release(self, time.monotonic())
+                node.core.flush()
+                return
+        if self.state == LOST:
+            raise self.loss()
+        raise self.released_before()
+
+    def __enter__(self) -> Hold:
+        self.check()
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        if self.state == HELD:
+            self.release()
+
+    def woken(self) -> None:
+        if self._gate is not None and self._gate.locked():
+            self._gate.release()
+        if self.state == LOST and self._event is not None:
+            self._event.set()
+
+
+class Lock:
+    """A named lock of a group. Many threads may use one object; each `acquire` gives a hold of its own."""
+
+    def __init__(self, node: ThreadNode, name: str, algorithm: Spoken, mode: Mode, priority: int = 0) -> None:
+        self.name, self.mode = name, mode
+        self._node, self._spoken, self._priority = node, algorithm, priority
+        self._bodies: dict[int | None, Hold] = {}  # by the thread whose body it is
+
+    def acquire(self, *, timeout: float | None = None) -> Hold:
+        """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
+        node, hold = self._node, Hold()
+        hold.mode, hold._lock = self.mode, self
+        with node.mutex:
+            node.usable()
+            node.core.now = now = time.monotonic()
+            desk = node.core.table.desk(self.name, self._spoken)
+            if desk.spoken is not self._spoken:
+                raise other_algorithm(desk, self._spoken)
+            if self._priority:
+                desk.priority = self._priority
+            me = threading.get_ident()
+            if desk.has and any(
+                isinstance(other, Hold) and other._thread == me for other in (desk.holder, *(desk.sharers or ()))
+            ):
+                raise already_held("thread", self.name)
+            gate = hold._gate = threading.Lock()
+            gate.acquire()
+            desk.acquire(hold, now)
+            if node.core.table.dirty:
+                node.core.flush()
+        if hold.state != HELD:
+            self._wait(hold, gate, timeout)
+        hold._gate = None
+        return hold
+
+    def _wait(self, hold: Hold, gate: Any, timeout: float | None) -> None:
+        try:
+            granted = gate.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
+        except BaseException:
+            self._give_up(hold)
+            raise
+        if not granted and not self._give_up(hold, keep=True):
+            raise not_in_time(self.name, timeout or 0.0)
+        if hold.state != HELD:
+            raise hold.error or NodeClosed(f"The node has left the group {self._node.group}. The lock was never held.")
+
+    def _give_up(self, hold: Hold, keep: bool = False) -> bool:
+        """Stop waiting. True: it was granted at the last moment, and is kept if `keep`."""
+        node = self._node
+        with node.mutex:
+            if hold.state == WAITING and hold.desk is not None:
+                hold.desk.cancel(hold, time.monotonic())
+                node.core.flush()
+                return False
+            if hold.state == HELD and not keep and hold.desk is not None:
+                hold.desk.release(hold, time.monotonic())
+                node.core.flush()
+            return True
+
+    def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
+        """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy", so it asks and gives up."""
+        try:
+            return self.acquire(timeout=patience_s)
+        except TimeoutError:
+            return None
+
+    def __enter__(self) -> Hold:
+        hold = self.acquire()
+        hold._thread = threading.get_ident()
+        self._bodies[hold._thread] = hold
+        return hold
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold = self._bodies.pop(threading.get_ident(), None)
+        if hold is None:  # detached, or released in the body
+            return
+        if hold.state == LOST:
+            raise hold.loss() from error
+        hold.release()
+
+    def __repr__(self) -> str:
+        return f"<lock {self.name} of {self._node!r}>"
+
+
+class RWLock:
+    """A lock for readers, who share it, and writers, who do not."""
+
+    def __init__(self, node: ThreadNode, name: str, algorithm: Spoken) -> None:
+        self._node, self.name, self._algorithm = node, name, algorithm
+
+    def read(self) -> Lock:
+        return Lock(self._node, self.name, self._algorithm, "read")
+
+    def write(self) -> Lock:
+        return Lock(self._node, self.name, self._algorithm, "write")
+
+
+class ThreadNode(Shell):
+    """A member of a group. Made by `peerlock.sync.join`."""
+
+    def __init__(
+        self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
+    ) -> None:
+        self.mutex = threading.RLock()
+        self.selector = selectors.DefaultSelector()
+        self.timers: list[tuple[float, int, Callable[[], None]]] = []
+        self.number = 0
+        self.listening: socket.socket | None = None
+        self.strangers: set[Link] = set()
+        self.bell, self.rope = socket.socketpair()
+        self.bell.setblocking(False)
+        self.rope.setblocking(False)
+        self.selector.register(self.bell, selectors.EVENT_READ, None)
+        self.reader = threading.Thread(target=self._read, name=f"peerlock {group}", daemon=True)
+        super().__init__(registry, group, algorithm, limits)
+
+    # -- for users ---------------------------------------------------------------------------------------
+
+    def lock(self, name: str, *, algorithm: str | None = None, priority: int | None = None) -> Lock:
+        """The lock of that name. Every node must use it with the same algorithm."""
+        return Lock(self, check_name("lock", name), *self.choice(algorithm, priority))
+
+    def rwlock(self, name: str) -> RWLock:
+        """A lock for readers and writers."""
+        return RWLock(self, check_name("lock", name), spoken(DEFAULT_RW))
+
+    @contextmanager
+    def lock_all(self, names: Iterable[str]) -> Iterator[tuple[Hold, ...]]:
+        """Several locks, taken in one global order, so that two that want the same never wait for each other."""
+        with contextlib.ExitStack() as stack:
+            yield tuple([stack.enter_context(self.lock(name)) for name in sorted(set(names))])
+
+    def status(self, wait_s: float = 1.0) -> NodeStatus:
+        """Members, epoch, and every lock that is held or waited for, wherever in the group."""
+        done = threading.Event()
+        with self.mutex:
+            self.usable()
+            number = self.core.ask_for_status()
+            answers = self.core.answers[number]
+            others = [peer for peer in self.core.view.members if peer != self.core.me]
+            self.core.on_answer = lambda: done.set() if len(answers) >= len(others) else None
+            self.core.on_answer()
+            self.core.flush()
+        done.wait(wait_s)
+        with self.mutex:
+            self.core.on_answer = None
+            del self.core.answers[number]
+            return node_status(self.core, answers, self.now())
+
+    def leave(self) -> None:
+        """Leave the group. What is still held is given back first; who waits gets `NodeClosed`."""
+        if self.forked:
+            return
+        with self.mutex:
+            if self.closing:
+                return
+            self.say_farewell()
+            for link in (*self.links.values(), *self.strangers):
+                link.close()
+            self.ring()
+        if threading.current_thread() is not self.reader and self.reader.ident is not None:
+            self.reader.join()
+        self.registry.close()
+
+    def collect(self) -> None:
+        """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
+        with self.mutex:
+            self.usable()
+            self.core.now = self.now()
+            self.core.full()
+            self.core.flush()
+
+    # -- the shell -----------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        with self.mutex:
+            self.number += 1
+            heappush(self.timers, (self.now() + seconds, self.number, act))
+            if self.timers[0][1] == self.number:
+                self.ring()
+
+    def soon(self, act: Callable[[], None]) -> None:
+        self.after(0.0, act)
+
+    def ring(self) -> None:
+        """Wake the reader."""
+        if threading.current_thread() is not self.reader:
+            with contextlib.suppress(OSError):
+                self.rope.send(b"!")
+
+    def _read(self) -> None:
+        try:
+            self._serve()
+        except Exception:
+            # A defect of ours. Nobody may wait for a thread that is not there any more.
+            log.exception("group %s: the reader of %s has ended", self.group, self.name)
+            with self.mutex:
+                self.closing = True
+                self.core.close(self.now())
+                self.registry.close()
+                self._put_away()
+
+    def _serve(self) -> None:
+        while True:
+            with self.mutex:
+                if self.closing:
+                    self._put_away()
+                    return
+                wait = max(0.0, self.timers[0][0] - self.now()) if self.timers else None
+            events = self.selector.select(wait)
+            with self.mutex:
+                for key, mask in events:
+                    self._one(key, mask)
+                while self.timers and self.timers[0][0] <= self.now():
+                    heappop(self.timers)[2]()
+                self.core.flush()
+
+    def _one(self, key: selectors.SelectorKey, mask: int) -> None:
+        if isinstance(key.data, ThreadLink):
+            if not key.data.closed:
+                key.data.ready(mask)
+        elif key.fileobj is self.bell:
+            with contextlib.suppress(OSError):
+                self.bell.recv(4096)
+        else:
+            self._accept()
+
+    def _accept(self) -> None:
+        if self.listening is None:
+            return
+        try:
+            made, _ = self.listening.accept()
+        except OSError:
+            return
+        made.setblocking(False)
+        self._take_in(made)
+
+    def _take_in(self, made: socket.socket) -> None:
+        if made.family != socket.AF_UNIX:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls = self.registry.tls(server=True)
+        if tls is not None:
+            made = tls.wrap_socket(made, server_side=True, do_handshake_on_connect=False)
+        link = ThreadLink(self, None, made, connecting=False)
+        link.shaking = tls is not None
+        self.strangers.add(link)
+        self.after(10.0, lambda: self._late(link))
+        link.watch()
+
+    def _late(self, link: ThreadLink) -> None:
+        self.strangers.discard(link)
+        if link.peer is None and link.client is None and not link.closed:
+            self.ends(link, "somebody dialled and did not say who it is")
+
+    def connect(self, peer: Peer) -> None:
+        where = self.registry.endpoint(peer)
+        try:
+            if where.path:
+                made = socket.socket(socket.AF_UNIX)
+                made.setblocking(False)
+                with short_name(Path(where.path)) as short:
+                    problem = made.connect_ex(short)
+            else:
+                family, kind, proto, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
+                made = socket.socket(family, kind, proto)
+                made.setblocking(False)
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                problem = made.connect_ex(address)
+        except OSError as why:
+            self.soon(lambda why=why: self.not_connected(peer, str(why)))  # type: ignore[misc]
+            return
+        if problem not in (0, errno.EINPROGRESS, errno.EAGAIN):
+            made.close()
+            self.soon(lambda: self.not_connected(peer, os.strerror(problem)))
+            return
+        link = ThreadLink(self, peer, made, connecting=bool(problem))
+        if problem:
+            link.watch()
+        else:
+            self.soon(lambda: self.connects(link))
+
+    def connects(self, link: ThreadLink) -> None:
+        """The socket is connected; TLS comes first."""
+        tls = self.registry.tls(server=False) if link.socket.family != socket.AF_UNIX else None
+        if tls is None:
+            self.shaken(link)
+            return
+        if link.wants:
+            self.selector.unregister(link.socket)
+            link.wants = 0
+        assert link.dialled is not None
+        link.socket = tls.wrap_socket(link.socket, server_hostname=link.dialled.name, do_handshake_on_connect=False)
+        link.shaking = True
+        link.shake()
+
+    def shaken(self, link: ThreadLink) -> None:
+        if link.dialled is not None:
+            self.connected(link)
+        if not link.closed:
+            link.watch()
+            if isinstance(link.socket, ssl.SSLSocket):
+                link.read()
+
+    def relisten(self) -> None:
+        with self.mutex:
+            if self.listening is not None:
+                self.selector.unregister(self.listening)
+                self.listening.close()
+            self.listening = self.registry.listener()
+            self.selector.register(self.listening, selectors.EVENT_READ, "accept")
+
+    def _put_away(self) -> None:
+        for link in (*self.links.values(), *self.strangers):
+            if isinstance(link, ThreadLink):
+                link.shut()
+        while self.timers:
+            heappop(self.timers)
+        for made in (self.listening, self.bell, self.rope):
+            if made is not None:
+                made.close()
+        self.selector.close()
+
+    def __repr__(self) -> str:
+        return f"<node {self.name} of the group {self.group}, epoch {self.epoch}>"
+
+    def __enter__(self) -> ThreadNode:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.leave()
+
+
+def started(node: ThreadNode) -> ThreadNode:
+    """Join, and wait for the first view."""
+    there = threading.Event()
+    node.on_started = there.set
+    try:
+        with node.mutex:
+            node.enter_group()
+        node.reader.start()
+        there.wait()
+    except BaseException:
+        with contextlib.suppress(PeerlockError):
+            if node.reader.ident is None:
+                node.reader.start()
+            node.leave()
+        raise
+    node.on_started = None
+    return node
