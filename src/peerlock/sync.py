@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from peerlock.net.group import limits_for, registry_for
+from peerlock.net.group import gather, prepared, registry_for
+from peerlock.net.static import Tls
 from peerlock.net.threads import Hold, Lock, RWLock, ThreadNode, started
-from peerlock.node.wire import DEFAULT, spoken
 
 
 def join(
@@ -14,14 +15,23 @@ def join(
     *,
     name: str | None = None,
     dir: str | Path | None = None,
-    algorithm: str = DEFAULT,
+    algorithm: str | None = None,
+    nodes: Mapping[str, str] | None = None,
+    tls: Tls | Mapping[str, str] | None = None,
+    insecure: bool | None = None,
+    assume_dead: tuple[str, ...] | None = None,
+    state: str | Path | None = None,
+    config: str | Path | None = None,
     local_grants: int | None = None,
     idle_locks: int | None = None,
 ) -> ThreadNode:
-    """Become a member of a group: `with peerlock.sync.join("shop") as node`. See `peerlock.join`."""
-    spoken(algorithm)
-    limits = limits_for(local_grants, idle_locks)
-    return started(ThreadNode(registry_for(group, name, dir), group, algorithm=algorithm, limits=limits))
+    """Become a member of a group: `with peerlock.sync.join("shop") as node`. The words are those of `peerlock.join`."""
+    settings = gather(
+        config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
+        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks,
+    )  # fmt: skip
+    algorithm, limits = prepared(settings)
+    return started(ThreadNode(registry_for(group, settings), group, algorithm=algorithm, limits=limits))
 
 
 __all__ = ["Hold", "Lock", "RWLock", "join"]

@@ -1,15 +1,52 @@
-"""Joining a group: which registry, from what the caller, the environment and a file say."""
+"""Joining a group: which registry, from what the caller, the environment and a file say.
+
+Keywords come first, then the environment (`PEERLOCK_NAME`, `PEERLOCK_NODES`, `PEERLOCK_TLS_CA`, ...), then the file
+named by `config` or `PEERLOCK_CONFIG`. Nothing said at all: the group of this user on this machine.
+
+    # shop.toml, the same on every host
+    [nodes]
+    anna = "10.0.0.1:7100"
+    ben = "10.0.0.2:7100"
+
+    [tls]
+    ca = "ca.pem"
+    cert = "{name}.pem"
+    key = "{name}.key"
+"""
 
 from __future__ import annotations
 
+import os
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from peerlock.errors import UsageError
 from peerlock.net.aio import Joining, Node
 from peerlock.net.host import HostRegistry
 from peerlock.net.registry import Registry
+from peerlock.net.static import StaticRegistry, Tls
 from peerlock.node.table import Limits
 from peerlock.node.wire import DEFAULT, spoken
+
+
+class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What can be said about a group, wherever it is said."""
+
+    name: str | None = None
+    dir: str | None = None
+    algorithm: str | None = None
+    nodes: dict[str, str] | None = None
+    tls: Tls | None = None
+    insecure: bool | None = None
+    assume_dead: tuple[str, ...] | None = None
+    state: str | None = None
+    local_grants: int | None = None
+    idle_locks: int | None = None
 
 
 def join(
@@ -17,27 +54,116 @@ def join(
     *,
     name: str | None = None,
     dir: str | Path | None = None,
-    algorithm: str = DEFAULT,
+    algorithm: str | None = None,
+    nodes: Mapping[str, str] | None = None,
+    tls: Tls | Mapping[str, str] | None = None,
+    insecure: bool | None = None,
+    assume_dead: tuple[str, ...] | None = None,
+    state: str | Path | None = None,
+    config: str | Path | None = None,
     local_grants: int | None = None,
     idle_locks: int | None = None,
 ) -> Joining:
     """Become a member of a group: `async with peerlock.join("shop") as node`, or `node = await peerlock.join("shop")`.
 
-    Without anything else the group is that of this user on this machine; nothing has to run and nothing to be configured.
-    `dir` names a directory for a group that several users share. `algorithm` is what its locks use unless they say otherwise.
+    Without anything else the group is that of this user on this machine: nothing has to run, nothing to be configured.
+
+    - `algorithm`: what its locks use unless they say otherwise.
+    - `dir`: a directory for a group that several users of one machine share.
+    - `nodes`, `name`, `tls`: a fixed list of hosts, by name; which of them this is; the files for mutual TLS.
+    - `assume_dead`: nodes of the list that are dead for certain, by the operator's word.
+    - `config`: a TOML file that says the same.
     """
+    settings = gather(
+        config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
+        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks,
+    )  # fmt: skip
+    algorithm, limits = prepared(settings)
+    return Joining(lambda: Node(registry_for(group, settings), group, algorithm=algorithm, limits=limits))
+
+
+def prepared(settings: Settings) -> tuple[str, Limits]:
+    """The algorithm and the limits, checked before anything is made."""
+    algorithm = settings.algorithm or DEFAULT
     spoken(algorithm)
-    limits = limits_for(local_grants, idle_locks)
-    return Joining(lambda: Node(registry_for(group, name, dir), group, algorithm=algorithm, limits=limits))
-
-
-def registry_for(group: str, name: str | None, dir: str | Path | None) -> Registry:
-    return HostRegistry(group, name, dir)
-
-
-def limits_for(local_grants: int | None, idle_locks: int | None) -> Limits:
     usual = Limits()
-    for what, value in (("local_grants", local_grants), ("idle_locks", idle_locks)):
-        if value is not None and (not isinstance(value, int) or value < 1):
+    for what, value in (("local_grants", settings.local_grants), ("idle_locks", settings.idle_locks)):
+        if value is not None and value < 1:
             raise UsageError(f"{what} must be a whole number of at least 1; got {value!r}.")
-    return Limits(local_grants or usual.local_grants, idle_locks or usual.idle_locks)
+    return algorithm, Limits(settings.local_grants or usual.local_grants, settings.idle_locks or usual.idle_locks)
+
+
+def registry_for(group: str, settings: Settings) -> Registry:
+    if settings.nodes is None:
+        return HostRegistry(group, settings.name, settings.dir)
+    if settings.dir is not None:
+        raise UsageError("dir= is for a group on one host, nodes= for a fixed list of hosts: give one of them.")
+    if settings.name is None:
+        raise UsageError(f"Which of {', '.join(settings.nodes)} is this node? Set name= or PEERLOCK_NAME.")
+    return StaticRegistry(
+        group,
+        settings.name,
+        settings.nodes,
+        tls=settings.tls,
+        insecure=bool(settings.insecure),
+        assume_dead=settings.assume_dead or (),
+        state=settings.state,
+    )
+
+
+# -- what was said where -----------------------------------------------------------------------------------
+
+
+def gather(config: str | Path | None = None, **said: Any) -> Settings:
+    """Keywords before the environment before the file."""
+    environment = from_environment(os.environ)
+    path = config if config is not None else os.environ.get("PEERLOCK_CONFIG")
+    found = from_file(Path(path)) if path else {}
+    found |= environment
+    found |= {key: str(value) if isinstance(value, Path) else value for key, value in said.items() if value is not None}
+    name = found.get("name")
+    tls = found.get("tls")
+    if isinstance(tls, Mapping):
+        found["tls"] = {key: str(value).replace("{name}", str(name)) for key, value in tls.items()}
+    try:
+        return msgspec.convert(found, Settings, from_attributes=True)
+    except msgspec.ValidationError as problem:
+        raise UsageError(f"The settings of the group are not right: {problem}.") from None
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in ("name", "dir", "algorithm", "state"):
+        value = environment.get(f"PEERLOCK_{key.upper()}")
+        if value:
+            found[key] = value
+    nodes = environment.get("PEERLOCK_NODES")
+    if nodes:
+        pairs = [part.strip().partition("=") for part in nodes.split(",") if part.strip()]
+        if not all(equals and name and address for name, equals, address in pairs):
+            raise UsageError(f"PEERLOCK_NODES must be NAME=HOST:PORT,NAME=HOST:PORT,...; got {nodes!r}.")
+        found["nodes"] = {name: address for name, _, address in pairs}
+    tls = {key: environment.get(f"PEERLOCK_TLS_{key.upper()}") for key in ("ca", "cert", "key")}
+    if any(tls.values()):
+        missing = [f"PEERLOCK_TLS_{key.upper()}" for key, value in tls.items() if not value]
+        if missing:
+            raise UsageError(f"TLS needs three files; {' and '.join(missing)} is not set.")
+        found["tls"] = tls
+    return found
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(path.read_text())
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UsageError(f"{path} is not TOML: {problem}.") from None
+    unknown = set(found) - set(Settings.__struct_fields__)
+    if unknown:
+        raise UsageError(
+            f"{path} says {', '.join(sorted(unknown))}; known are {', '.join(Settings.__struct_fields__)}."
+        )
+    if isinstance(found.get("tls"), dict):
+        found["tls"] = {key: str(path.parent / str(value)) for key, value in found["tls"].items()}
+    return found

@@ -32,16 +32,15 @@ import pwd
 import re
 import secrets
 import socket
-import ssl
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from peerlock.errors import AfterFork, RegistryError, UsageError
-from peerlock.net.registry import Decision, Endpoint
+from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer
 
 ALIVE, HOLDING = 0, 1  # bytes of a member's file
@@ -311,7 +310,7 @@ class Hall:
         return found
 
 
-class HostRegistry:
+class HostRegistry(Registry):
     """The registry of one node on one host."""
 
     kind = "host"
@@ -336,7 +335,6 @@ class HostRegistry:
         self.me: Peer | None = None
         self.admitted = False  # some view had us in it
         self.leaving = False
-        self.decided: Callable[[Decision], None] | None = None
 
     def _alone(self) -> None:
         if os.getpid() != self.pid:
@@ -375,12 +373,6 @@ class HostRegistry:
 
     def endpoint(self, peer: Peer) -> Endpoint:
         return Endpoint(path=str(self.hall.path("sockets", peer.id)))
-
-    def tls(self, server: bool) -> ssl.SSLContext | None:
-        return None
-
-    def greeted(self, peer: Peer, certificate: str | None) -> str | None:
-        return None  # whoever can open the directory belongs here
 
     def newest(self) -> Decision | None:
         return self.hall.newest()
@@ -487,6 +479,15 @@ class HostRegistry:
             hall.believers.discard(me.id)
             if me.id in hall.mine:
                 fcntl.lockf(hall.mine[me.id], fcntl.LOCK_UN, 1, HOLDING)
+
+    def kick(self, name: str) -> str:
+        newest = self.newest()
+        for peer in newest.members if newest else ():
+            if peer.name == name:
+                raise UsageError(
+                    f"{peer} is alive, or the group would know. End it, and it is left out: kill {peer.pid}"
+                )
+        raise UsageError(f"The group {self.group} has no member {name}: peerlock status shows who there is.")
 
     def leave(self) -> Decision | None:
         self.leaving = True

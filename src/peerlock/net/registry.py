@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
 from msgspec import Struct
 
-from peerlock.node.wire import Peer
+from peerlock.errors import UsageError
+from peerlock.node.wire import Peer, Tell
 
 
 class Decision(Struct, frozen=True):
@@ -35,46 +35,52 @@ class Endpoint(Struct, frozen=True):
         return self.path or f"{self.host}:{self.port}"
 
 
-class Registry(Protocol):
-    kind: str
+class Registry:
+    """The base of all kinds; what one does not need it leaves alone."""
+
+    kind = ""
+    dials = False  # it makes the links itself
+
+    shell: Any = None  # the node that it serves; set before anything is asked
 
     def incarnate(self) -> Peer:
         """A new incarnation of this node, which is there from now on and wants to be a member."""
-        ...
+        raise NotImplementedError
 
     def listener(self) -> socket.socket:
         """A socket that listens for this incarnation."""
-        ...
+        raise NotImplementedError
 
     def endpoint(self, peer: Peer) -> Endpoint:
         """Where that incarnation listens."""
-        ...
+        raise NotImplementedError
 
-    def tls(self, server: bool) -> ssl.SSLContext | None: ...
+    def tls(self, server: bool) -> ssl.SSLContext | None:
+        return None
 
     def greeted(self, peer: Peer, certificate: str | None) -> str | None:
         """Somebody says to be that peer. Why it is not let in; None: it is."""
-        ...
+        return None
 
     def newest(self) -> Decision | None:
         """The newest view, as far as it can be known without waiting."""
-        ...
+        return None
 
     def change(self, even_if_the_same: bool = False) -> Decision | None:
-        """A view of all who are there."""
-        ...
+        """A view of all who are there. If it is decided later, `shell.take` hears of it."""
+        raise NotImplementedError
 
     def lives(self, peer: Peer) -> bool | None:
         """Is it alive? None: that cannot be known."""
-        ...
+        return None
 
     def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
         """Leave out those that may be left out. The newest view, and whom it was not possible to leave out."""
-        ...
+        return None, peers
 
     def believe(self) -> bool:
         """May this node believe from now on? False: not now, or no more; the newest view says which."""
-        ...
+        return True
 
     def doubt(self) -> None:
         """It does not believe any more."""
@@ -82,10 +88,26 @@ class Registry(Protocol):
     def learned(self, decision: Decision) -> None:
         """The node has heard of a view."""
 
+    def linked(self, peer: Peer) -> None:
+        """A link with that peer is up."""
+
+    def unlinked(self, peer: Peer) -> None:
+        """It is down, or could not be made."""
+
+    def told(self, peer: Peer, tell: Tell) -> None:
+        """A peer says what it knows."""
+
+    def kick(self, name: str) -> str:
+        """The operator says that a node is dead. What came of it, in a sentence."""
+        raise UsageError(f"A group of the kind {self.kind} knows by itself who is dead: nobody has to be kicked.")
+
+    def waits_for(self) -> tuple[str, ...]:
+        """Names of those without whom no view can be decided."""
+        return ()
+
     def leave(self) -> Decision | None:
         """This incarnation wants no more. The view without it, if that was decided."""
-        ...
+        return None
 
-    def close(self) -> None: ...
-
-    decided: Callable[[Decision], None] | None
+    def close(self) -> None:
+        """Nothing is used any more."""

@@ -21,7 +21,19 @@ from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError,
 from peerlock.net.registry import Decision, Registry
 from peerlock.node.core import Core
 from peerlock.node.table import Limits
-from peerlock.node.wire import LARGEST, LARGEST_HELLO, LENGTH, VERSION, Hello, Peer, Spoken, framed, opened, spoken
+from peerlock.node.wire import (
+    LARGEST,
+    LARGEST_HELLO,
+    LENGTH,
+    VERSION,
+    Hello,
+    Peer,
+    Spoken,
+    Tell,
+    framed,
+    opened,
+    spoken,
+)
 
 log = logging.getLogger("peerlock")
 
@@ -113,7 +125,7 @@ class Shell:
         self.closing = False
         self.refusals: dict[str, float] = {}  # sentences of late, so that a log is not filled with one
         self.on_started: Callable[[], None] | None = None
-        registry.decided = self.take
+        registry.shell = self
         _nodes.add(self)
 
     # -- for users ---------------------------------------------------------------------------------------
@@ -234,6 +246,8 @@ class Shell:
             link.write(data)
 
     def dial(self, peer: Peer) -> None:
+        if self.registry.dials and peer.id:
+            return
         if peer in self.dialling or peer in self.links or self.closing:
             return
         self.dialling.add(peer)
@@ -244,7 +258,7 @@ class Shell:
             self.connect(peer)
 
     def redial(self, peer: Peer) -> None:
-        if peer in self.dialling and peer in self.core.view.coming and not self.closing:
+        if peer in self.dialling and self.wanted(peer) and not self.closing:
             self.connect(peer)
         else:
             self.dialling.discard(peer)
@@ -331,15 +345,25 @@ class Shell:
         peer = link.dialled
         assert peer is not None
         self.dialling.discard(peer)
-        if peer not in self.core.view.coming or self.closing:
+        if not self.wanted(peer) or self.closing:
             link.close()
+            return
+        if not peer.id:
+            link.write(framed(self.core.hello(peer)))  # we shall see which incarnation it is
             return
         self.replace(peer, link)
         link.write(self.core.dialled(peer, self.now()))
 
+    def wanted(self, peer: Peer) -> bool:
+        """Is there still a reason to have a link with it?"""
+        return not peer.id or peer in self.core.view.coming
+
     def not_connected(self, peer: Peer, why: str) -> None:
         self.dialling.discard(peer)
-        if peer not in self.core.view.coming or self.closing:
+        if not self.wanted(peer) or self.closing:
+            return
+        if not peer.id:
+            self.registry.unlinked(peer)
             return
         self.look(peer)
         if peer in self.core.view.coming:
@@ -356,7 +380,10 @@ class Shell:
     def on_frame(self, link: Link, body: bytes) -> None:
         frame = opened(body)
         if link.peer is not None:
-            self.core.receive(link.peer, frame, self.now())
+            if isinstance(frame, Tell):
+                self.registry.told(link.peer, frame)
+            else:
+                self.core.receive(link.peer, frame, self.now())
         elif link.client is not None:
             link.client(frame)
         elif not isinstance(frame, Hello):
@@ -367,14 +394,26 @@ class Shell:
             self.on_hello(link, frame)
 
     def on_answer(self, link: Link, dialled: Peer, hello: Hello) -> None:
-        why = hello.sentence or self.unfit(hello)
+        why: str | None = hello.sentence or self.unfit(hello)
         if why:
             raise ProtocolError(f"{dialled} does not let us in: {why}")
-        if hello.peer.id != dialled.id:
-            raise ProtocolError(f"{hello.peer} answers in the place of {dialled}")
-        link.peer, link.limit = dialled, LARGEST
+        if dialled.id:
+            if hello.peer.id != dialled.id:
+                raise ProtocolError(f"{hello.peer} answers in the place of {dialled}")
+            link.peer, link.limit = dialled, LARGEST
+            self.tries.pop(dialled, None)
+            self.core.answered(dialled, hello.received, self.now())
+            return
+        why = self.registry.greeted(hello.peer, link.certificate)
+        if not why and hello.peer.name != dialled.name:
+            why = f"it says to be {hello.peer.name}"
+        if why:
+            raise ProtocolError(f"{dialled.name} at {self.registry.endpoint(dialled)} is not who it should be: {why}")
+        link.peer, link.limit = hello.peer, LARGEST
         self.tries.pop(dialled, None)
-        self.core.answered(dialled, hello.received, self.now())
+        self.replace(hello.peer, link)
+        self.core.linked(hello.peer, hello.received, self.now())
+        self.registry.linked(hello.peer)
 
     def on_hello(self, link: Link, hello: Hello) -> None:
         if not hello.peer.id and not self.unfit(hello):
@@ -382,7 +421,7 @@ class Shell:
             link.client = self.serve(link, hello)
             return
         why = self.unfit(hello) or self.registry.greeted(hello.peer, link.certificate)
-        if not why and hello.to != self.core.me.id:
+        if not why and hello.to != self.core.me.id and not (self.registry.dials and not hello.to):
             why = f"this is {self.core.me.name} in another incarnation"
         if why:
             link.write(framed(Hello(VERSION, self.group, self.core.me, hello.peer.id, 0, why)))
@@ -391,6 +430,7 @@ class Shell:
         self.replace(hello.peer, link)
         link.write(framed(self.core.hello(hello.peer)))
         self.core.linked(hello.peer, hello.received, self.now())
+        self.registry.linked(hello.peer)
 
     def unfit(self, hello: Hello) -> str:
         if hello.version != VERSION:
@@ -426,6 +466,9 @@ class Shell:
             del self.links[peer]
             if not self.closing:
                 self.core.unlinked(peer, self.now())
+                self.registry.unlinked(peer)
                 self.core.flush()
+        elif peer is not None and not peer.id and not self.closing:
+            self.registry.unlinked(peer)
         if link.client is not None:
             link.client(None)

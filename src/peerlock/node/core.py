@@ -273,7 +273,8 @@ class Core:
                 if session.accept(frame.seq, frame.ack):
                     self.on_disagree(peer, frame)
             case Decided():
-                self.on_members(frame.epoch, frame.members)
+                if self.view.known:  # who has not been in any view yet waits for one that has it in it
+                    self.on_members(frame.epoch, frame.members)
             case Ack():
                 session.on_ack(frame.ack)
             case Ping():

@@ -147,7 +147,16 @@ class LockStatus(Struct, frozen=True, array_like=True):
     waiters: tuple[WaiterStatus, ...]
 
 
-Frame: TypeAlias = Hello | Said | Report | Disagree | Decided | Ack | Ping | Pong | Query | Answer
+class Tell(Struct, frozen=True, array_like=True, tag=10):
+    """For a fixed list of nodes: what the sender knows. A new view needs this of everybody."""
+
+    epoch: int  # the newest that it has heard of
+    absent: tuple[tuple[str, int], ...]  # who need not be waited for: name and incarnation
+    leaving: bool = False  # the sender itself
+    renew: bool = False  # a view with the same members, please
+
+
+Frame: TypeAlias = Hello | Said | Report | Disagree | Decided | Ack | Ping | Pong | Query | Answer | Tell
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)

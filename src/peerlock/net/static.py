@@ -1,0 +1,346 @@
+"""The registry of a fixed list of hosts: the papers' assumption, stated.
+
+Everybody on the list is a member, and a node that is down is waited for, as in the papers, until it is back or the
+operator says that it is dead. So no node ever has to guess, and a decision needs everybody:
+
+- Of two nodes the one with the greater name dials the other, again and again. A node says its name with its certificate,
+  and its incarnation.
+- Each node keeps a file with the newest epoch that it has heard of, written and synced before it acts on it. On a new
+  link both sides tell what they know.
+- The *first* of the list that is present decides. It decides a view when it has a link to everybody who is present, all
+  of them agree on who is absent, and the members (their incarnations) are others than those of its view. The epoch is
+  one more than any that any of them has heard of.
+
+One view an epoch: only one node decides, it writes the epoch down before it tells anybody, and it never takes one that
+it, or anybody present, knows. Who is first changes only with who is absent, and everybody present must agree on that.
+
+*Absent* is who has left, by its own word, or who the operator says is dead. The operator must be right: a node that is
+taken for dead and is not may hold a lock. What it says is not listened to any more, under that incarnation; started
+again it is present again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import socket
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from peerlock.errors import RegistryError, UsageError
+from peerlock.net.host import check_name, directory_for, make_private
+from peerlock.net.registry import Decision, Endpoint, Registry
+from peerlock.node.wire import Peer, Tell, framed
+
+
+class Tls(Struct, frozen=True):
+    """Files in PEM: the authority that signed every node's certificate, this node's certificate, its key."""
+
+    ca: str
+    cert: str
+    key: str
+
+
+class Record(Struct):
+    """What a node remembers."""
+
+    group: str
+    name: str
+    epoch: int = 0
+    absent: dict[str, int] = {}
+
+
+def parse_address(name: str, text: str) -> Endpoint:
+    host, colon, port = str(text).rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(f"The address of {name} must be HOST:PORT; got {text!r}.")
+    return Endpoint(host=host.strip("[]"), port=int(port))
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+class StaticRegistry(Registry):
+    kind = "static"
+    dials = True
+
+    def __init__(
+        self,
+        group: str,
+        name: str,
+        nodes: Mapping[str, str],
+        *,
+        tls: Tls | None = None,
+        insecure: bool = False,
+        assume_dead: tuple[str, ...] = (),
+        state: str | Path | None = None,
+    ) -> None:
+        self.group, self.name = check_name("group", group), check_name("node", name)
+        self.nodes = {check_name("node", other): parse_address(other, text) for other, text in nodes.items()}
+        if name not in self.nodes:
+            raise UsageError(
+                f"This node is called {name!r} and is not on the list: {', '.join(self.nodes)}. "
+                "Set name= or PEERLOCK_NAME, or add it to the list of every node."
+            )
+        if tls is None and not insecure and not all(is_loopback(where.host) for where in self.nodes.values()):
+            raise UsageError(
+                "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
+                "With insecure=True anybody who can reach the ports can take the locks."
+            )
+        self._tls = (_context(tls, server=False), _context(tls, server=True)) if tls is not None else None
+        self.order = sorted(self.nodes)
+        self.me: Peer | None = None
+        self.present: dict[str, Peer] = {}  # who has a link to us
+        self.tells: dict[Peer, Tell] = {}
+        self.view: Decision | None = None
+        self.wants_renewal = False
+        self.gone = False
+        self.path = self._place(state)
+        self.lock = self._lock()
+        self.record = self._read()
+        for dead in assume_dead:
+            self._assume(dead)
+
+    # -- the file --------------------------------------------------------------------------------------
+
+    def _place(self, state: str | Path | None) -> Path:
+        if state is not None:
+            return Path(state)
+        directory = directory_for(self.group)
+        make_private(directory)
+        return directory / f"static-{self.name}.json"
+
+    def _lock(self) -> int:
+        """One process a name: the lock is on a file of its own, which is never replaced."""
+        try:
+            fd = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            raise RegistryError(f"{self.path}.lock cannot be opened: {problem.strerror}.") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise RegistryError(
+                f"The node {self.name} of the group {self.group} runs already on this host ({self.path}.lock is taken)."
+            ) from None
+        return fd
+
+    def _read(self) -> Record:
+        try:
+            record = msgspec.json.decode(self.path.read_bytes(), type=Record)
+        except FileNotFoundError:
+            return Record(self.group, self.name)
+        except (OSError, msgspec.DecodeError) as problem:
+            raise RegistryError(
+                f"{self.path} cannot be read ({problem}): it says which epochs this node has seen. Restore it, or stop "
+                "all nodes of the group, remove it everywhere and start again; fences then start again, too."
+            ) from None
+        if (record.group, record.name) != (self.group, self.name):
+            raise RegistryError(
+                f"{self.path} is of the node {record.name} of the group {record.group}, not of {self.name} of {self.group}."
+            )
+        return record
+
+    def _write(self) -> None:
+        draft = self.path.with_suffix(".new")
+        try:
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, msgspec.json.encode(self.record))
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.replace(draft, self.path)
+            fd = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as problem:
+            raise RegistryError(f"{self.path} cannot be written: {problem.strerror}.") from None
+
+    # -- this node -------------------------------------------------------------------------------------
+
+    def incarnate(self) -> Peer:
+        self.me = Peer(self.name, secrets.randbits(63), "", os.getpid())
+        return self.me
+
+    def listener(self) -> socket.socket:
+        where = self.nodes[self.name]
+        try:
+            family, kind, proto, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
+            made = socket.socket(family, kind, proto)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(128)
+            made.setblocking(False)
+        except OSError as problem:
+            raise RegistryError(f"{self.name} cannot listen at {where}: {problem.strerror or problem}.") from None
+        return made
+
+    def endpoint(self, peer: Peer) -> Endpoint:
+        return self.nodes[peer.name]
+
+    def tls(self, server: bool) -> ssl.SSLContext | None:
+        return self._tls[server] if self._tls is not None else None
+
+    def greeted(self, peer: Peer, certificate: str | None) -> str | None:
+        if peer.name not in self.nodes:
+            return f"{peer.name} is not on the list of this node ({', '.join(self.order)})"
+        if peer.name == self.name:
+            return f"{peer.name} is the name of this node"
+        if self._tls is not None and certificate != peer.name:
+            return f"it says to be {peer.name}, and its certificate is for {certificate}"
+        if self.record.absent.get(peer.name) == peer.id:
+            return f"{peer.name} was said to be dead, or has left, in this incarnation; start it again"
+        return None
+
+    # -- links -----------------------------------------------------------------------------------------
+
+    def dial(self) -> None:
+        for name in self.order:
+            if name < self.name and name not in self.present:
+                self.shell.dial(Peer(name, 0))
+
+    def linked(self, peer: Peer) -> None:
+        if self.record.absent.pop(peer.name, None) is not None:
+            self._write()
+        self.present[peer.name] = peer
+        self.tell()
+
+    def unlinked(self, peer: Peer) -> None:
+        if self.present.get(peer.name) == peer:
+            del self.present[peer.name]
+        self.tells.pop(peer, None)
+        if peer.name < self.name and peer.name not in self.present:
+            self.shell.dial(Peer(peer.name, 0))
+
+    def tell(self, leaving: bool = False, renew: bool = False) -> None:
+        """Everybody who is linked hears what we know."""
+        words = framed(Tell(self.record.epoch, tuple(sorted(self.record.absent.items())), leaving, renew))
+        for peer in self.present.values():
+            self.shell.write(peer, words)
+        self.decide()
+
+    def told(self, peer: Peer, tell: Tell) -> None:
+        if tell.leaving:
+            self._is_absent(peer.name, peer.id)
+            return
+        self.tells[peer] = tell
+        for name, incarnation in tell.absent:
+            present = self.present.get(name)
+            news = self.record.absent.get(name) != incarnation and (present is None or present.id == incarnation)
+            if news and name in self.nodes and name != self.name:
+                self._is_absent(name, incarnation)
+        self.wants_renewal = self.wants_renewal or tell.renew
+        self.decide()
+
+    def _is_absent(self, name: str, incarnation: int) -> None:
+        self.record.absent[name] = incarnation
+        self._write()
+        peer = self.present.pop(name, None)
+        if peer is not None:
+            self.tells.pop(peer, None)
+            self.shell.hang_up(peer, f"{name} is not waited for any more")
+        self.tell()
+
+    # -- views -----------------------------------------------------------------------------------------
+
+    def everybody(self) -> list[str]:
+        return [name for name in self.order if name not in self.record.absent]
+
+    def waits_for(self) -> tuple[str, ...]:
+        return tuple(name for name in self.everybody() if name != self.name and name not in self.present)
+
+    def decide(self) -> None:
+        """If it is for us to decide, and everybody is there and agrees, and there is something to decide."""
+        names = self.everybody()
+        if not names or names[0] != self.name or self.me is None or self.waits_for() or self.gone:
+            return
+        mine = tuple(sorted(self.record.absent.items()))
+        others = [self.present[name] for name in names if name != self.name]
+        if any(peer not in self.tells or self.tells[peer].absent != mine for peer in others):
+            return
+        members = tuple(sorted([self.me, *others]))
+        if self.view is not None and self.view.members == members and not self.wants_renewal:
+            return
+        self.wants_renewal = False
+        epoch = 1 + max([self.record.epoch, *(self.tells[peer].epoch for peer in others)])
+        self.shell.take(Decision(epoch, members))
+        self.shell.core.flush()
+
+    def newest(self) -> Decision | None:
+        return self.view
+
+    def change(self, even_if_the_same: bool = False) -> Decision | None:
+        self.dial()
+        if even_if_the_same:
+            self.wants_renewal = True
+            self.tell(renew=True)
+        else:
+            self.decide()
+        return None
+
+    def learned(self, decision: Decision) -> None:
+        """Written down before anything is done in that epoch."""
+        self.view = decision
+        if decision.epoch > self.record.epoch:
+            self.record.epoch = decision.epoch
+            self._write()
+
+    def kick(self, name: str) -> str:
+        if name not in self.nodes:
+            raise UsageError(f"{name} is not on the list: {', '.join(self.order)}.")
+        if name == self.name:
+            raise UsageError(f"{name} is this node, which is alive.")
+        if name in self.present:
+            raise UsageError(f"{name} is alive: it has a link to {self.name}. Stop it first.")
+        self._assume(name)
+        self.tell()
+        return f"{name} is taken for dead. If it is not, two nodes may hold one lock: make sure that it is off."
+
+    def _assume(self, name: str) -> None:
+        if name not in self.nodes or name == self.name:
+            raise UsageError(f"--assume-dead {name}: it must be another node of the list: {', '.join(self.order)}.")
+        last = [peer.id for peer in (self.view.members if self.view else ()) if peer.name == name]
+        self.record.absent[name] = last[0] if last else 0
+        self._write()
+
+    def leave(self) -> Decision | None:
+        self.gone = True
+        with contextlib.suppress(RegistryError):
+            self.tell(leaving=True)
+        return None
+
+    def close(self) -> None:
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
+
+
+def _context(tls: Tls, server: bool) -> ssl.SSLContext:
+    """Both sides show a certificate of the same authority; the name in it is checked against who it says to be."""
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH if server else ssl.Purpose.SERVER_AUTH, cafile=None)
+    made.minimum_version = ssl.TLSVersion.TLSv1_3
+    made.check_hostname = False  # a node's name is no host's name; `greeted` checks it
+    made.verify_mode = ssl.CERT_REQUIRED
+    try:
+        made.load_verify_locations(tls.ca)
+    except (OSError, ssl.SSLError) as problem:
+        raise UsageError(f"{tls.ca} is no file with the certificate of an authority: {problem}") from None
+    try:
+        made.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as problem:
+        raise UsageError(f"{tls.cert} and {tls.key} are not a certificate and its key: {problem}") from None
+    return made
+
+
+__all__: list[Any] = ["StaticRegistry", "Tls"]
