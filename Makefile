@@ -47,11 +47,11 @@ bench-check: $(VENV)/test
 $(VENV)/demo: pyproject.toml constraints.txt
 	$(PYTHON) scripts/require_python.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli]'
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,fast]'
 	touch $@
 
 $(VENV)/test: $(VENV)/demo
-	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench]' $$($(BIN)/python scripts/test_tools.py)
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench,fast,metrics,certs]' $$($(BIN)/python scripts/test_tools.py)
 	touch $@
 
 clean:

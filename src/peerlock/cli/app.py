@@ -49,9 +49,16 @@ def main(
 
 def run() -> int:
     """Run the command that was asked for and give its exit code."""
-    from peerlock.cli import algorithms, bench, check, claims, compare, diagram, play, sim, verdicts
+    if sys.argv[1:2] == ["run"]:
+        # A command under a lock is run often and briefly: nothing else is loaded for it.
+        from peerlock.cli import run as under_a_lock
 
-    _ = (algorithms, bench, check, claims, compare, diagram, play, sim, verdicts)
+        _: Any = under_a_lock
+    else:
+        from peerlock.cli import algorithms, bench, check, claims, compare, diagram, node, play, sim, verdicts
+        from peerlock.cli import run as under_a_lock
+
+        _ = (algorithms, bench, check, claims, compare, diagram, node, play, sim, under_a_lock, verdicts)
     try:
         code = app(standalone_mode=False)
         return code if isinstance(code, int) else 0

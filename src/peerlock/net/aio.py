@@ -27,7 +27,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -39,7 +39,7 @@ from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorit
 from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
 from peerlock.net.shell import Link, Shell
-from peerlock.net.status import NodeStatus, node_status
+from peerlock.net.status import NodeStatus
 from peerlock.node.seat import CLOCK_BITS
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
@@ -65,6 +65,7 @@ class AioLink(Link, asyncio.BufferedProtocol):
             self.shell.connected(self)
         else:
             assert isinstance(self.shell, Node)
+            self.local = made is not None and made.family == socket.AF_UNIX
             self.shell._unknown(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -374,7 +375,7 @@ class Node(Shell):
         # The clock of every loop but one in virtual time, without the call in between.
         self._time = self._loop.time if getattr(self._loop, "virtual", False) else time.monotonic
         self._yielded = 0.0
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._strangers: set[Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         super().__init__(registry, group, algorithm, limits)
@@ -410,25 +411,9 @@ class Node(Shell):
     async def status(self, wait_s: float = STATUS_S) -> NodeStatus:
         """Members, epoch, and every lock that is held or waited for, wherever in the group."""
         self.usable()
-        number = self.core.ask_for_status()
-        self.core.flush()
-        answers = self.core.answers[number]
-        others = [peer for peer in self.core.view.members if peer != self.core.me]
-        done = asyncio.Event()
-
-        def look() -> None:
-            if len(answers) >= len(others):
-                done.set()
-
-        self.core.on_answer = look
-        look()
-        try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), wait_s)
-        finally:
-            self.core.on_answer = None
-            del self.core.answers[number]
-        return node_status(self.core, answers, self.now())
+        done: asyncio.Future[NodeStatus] = self._loop.create_future()
+        self.ask_status(lambda status: None if done.done() else done.set_result(status), wait_s)
+        return await done
 
     async def leave(self) -> None:
         """Leave the group. What is still held is given back first; who waits gets `NodeClosed`."""
@@ -438,8 +423,8 @@ class Node(Shell):
         links = [link for link in self.links.values() if isinstance(link, AioLink)]
         for link in (*links, *self._strangers):
             link.close()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.sleep(0)
@@ -484,19 +469,21 @@ class Node(Shell):
             self.not_connected(peer, str(problem))
 
     def relisten(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        task = self._loop.create_task(self._listen(self.registry.listener()))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        for listener in self.registry.listeners():
+            task = self._loop.create_task(self._listen(listener))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _listen(self, listener: socket.socket) -> None:
-        tls = self.registry.tls(server=True)
         make = lambda: AioLink(self, None)  # noqa: E731
         if listener.family == socket.AF_UNIX:
-            self._server = await self._loop.create_unix_server(make, sock=listener)
+            server = await self._loop.create_unix_server(make, sock=listener)
         else:
-            self._server = await self._loop.create_server(make, sock=listener, ssl=tls)
+            server = await self._loop.create_server(make, sock=listener, ssl=self.registry.tls(server=True))
+        self._servers.append(server)
 
     def _unknown(self, link: Link) -> None:
         """Somebody has dialled and has not said who it is. It has a little time for that."""

@@ -93,9 +93,9 @@ def prepared(settings: Settings) -> tuple[str, Limits]:
     return algorithm, Limits(settings.local_grants or usual.local_grants, settings.idle_locks or usual.idle_locks)
 
 
-def registry_for(group: str, settings: Settings) -> Registry:
+def registry_for(group: str, settings: Settings, resident: bool = False) -> Registry:
     if settings.nodes is None:
-        return HostRegistry(group, settings.name, settings.dir)
+        return HostRegistry(group, settings.name, settings.dir, resident)
     if settings.dir is not None:
         raise UsageError("dir= is for a group on one host, nodes= for a fixed list of hosts: give one of them.")
     if settings.name is None:

@@ -31,9 +31,11 @@ import os
 import pwd
 import re
 import secrets
+import signal
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,7 @@ from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer
 
 ALIVE, HOLDING = 0, 1  # bytes of a member's file
+CHARGE, CHARGE_BYTES = 4096, 64  # where a member's file says what works under its locks
 KEEP = 16  # views that are kept
 MACHINE = Path("/etc/machine-id")
 LONGEST = 100  # bytes of a path that a socket can be bound to
@@ -107,6 +110,50 @@ def check_shared(directory: Path) -> None:
         raise RegistryError(f"{directory} is not a directory.")
     if found.st_mode & 0o002:
         raise RegistryError(f"{directory} can be written by everybody: anybody could join. Run: chmod o-w {directory}")
+
+
+def started_at(pid: int) -> int:
+    """When a process was started, by the kernel's count; 0: there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def end_charge(words: bytes) -> bool:
+    """End the process group that a dead member has left behind. True: it is gone."""
+    try:
+        group, start = map(int, words.split()[:2])
+    except ValueError:
+        return True  # it had none
+    leader = started_at(group)
+    if leader and leader != start:
+        return True  # the number belongs to somebody else by now
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    for _ in range(200):
+        # Killed; the kernel needs a moment. A zombie holds nothing, but its number is taken until it is buried.
+        if not group_works(group):
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def group_works(group: int) -> bool:
+    """Is there a process of that group that is more than a zombie?"""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == group and fields[0] not in "ZX":
+                return True
+    return False
 
 
 class Proof:
@@ -193,7 +240,7 @@ class Hall:
         if fd is None:
             return None
         try:
-            return msgspec.json.decode(os.pread(fd, 65536, 2), type=Peer)
+            return msgspec.json.decode(os.pread(fd, CHARGE - 2, 2).rstrip(b"\0"), type=Peer)
         except (OSError, msgspec.DecodeError):
             return None  # it is being written
         finally:
@@ -212,8 +259,14 @@ class Hall:
         return Proof(self, id, fd, byte)
 
     def dead(self, id: int) -> Proof | None:
-        """The lock that proves it; None: alive, or unknown."""
-        return None if id in self.mine else self.lock(id, ALIVE, fcntl.LOCK_EX)
+        """The lock that proves it; None: alive, or unknown. What worked under its locks is ended first."""
+        if id in self.mine:
+            return None
+        proof = self.lock(id, ALIVE, fcntl.LOCK_EX)
+        if proof is not None and not end_charge(os.pread(proof.fd, CHARGE_BYTES, CHARGE)):
+            proof.close()
+            return None
+        return proof
 
     def lives(self, id: int) -> bool | None:
         if id in self.mine:
@@ -315,7 +368,9 @@ class HostRegistry(Registry):
 
     kind = "host"
 
-    def __init__(self, group: str, name: str | None = None, directory: str | Path | None = None) -> None:
+    def __init__(
+        self, group: str, name: str | None = None, directory: str | Path | None = None, resident: bool = False
+    ) -> None:
         self.group = check_name("group", group)
         self.shared = directory is not None
         self.pid = os.getpid()
@@ -332,6 +387,7 @@ class HostRegistry(Registry):
             make_private(self.directory)
         self.hall = Hall.of(self.directory, self.shared)
         self.name = check_name("node", name) if name is not None else f"{socket.gethostname().split('.')[0]}-{self.pid}"
+        self.address = "resident" if resident else ""  # a node that serves the command line says so
         self.me: Peer | None = None
         self.admitted = False  # some view had us in it
         self.leaving = False
@@ -348,28 +404,18 @@ class HostRegistry(Registry):
         with self.hall.guard:
             if self.me is not None:
                 self._put_away(self.me)
-            self.me = peer = Peer(self.name, secrets.randbits(63), "", self.pid)
+            self.me = peer = Peer(self.name, secrets.randbits(63), self.address, self.pid)
             self.hall.peers[peer.id] = peer
             self.hall.make(peer)
             self.admitted = False
         return peer
 
-    def listener(self) -> socket.socket:
-        """A socket that listens for this incarnation; from then on it may be taken into a view."""
+    def listeners(self) -> list[socket.socket]:
+        """From then on it may be taken into a view."""
         assert self.me is not None
-        path = self.hall.path("sockets", self.me.id)
-        made = socket.socket(socket.AF_UNIX)
-        try:
-            with _short(path) as short:
-                made.bind(short)
-            path.chmod(self.hall.mode)
-            made.listen(128)
-            made.setblocking(False)
-        except OSError as problem:
-            made.close()
-            raise RegistryError(f"{path} cannot be listened at: {problem.strerror}.") from None
+        made = listen_at(self.hall.path("sockets", self.me.id), self.hall.mode)
         self.hall.wants_in(self.me.id)
-        return made
+        return [made]
 
     def endpoint(self, peer: Peer) -> Endpoint:
         return Endpoint(path=str(self.hall.path("sockets", peer.id)))
@@ -480,6 +526,11 @@ class HostRegistry(Registry):
             if me.id in hall.mine:
                 fcntl.lockf(hall.mine[me.id], fcntl.LOCK_UN, 1, HOLDING)
 
+    def charge(self, group: int) -> None:
+        assert self.me is not None
+        words = f"{group} {started_at(group)}\n" if group else ""
+        os.pwrite(self.hall.mine[self.me.id], words.encode().ljust(CHARGE_BYTES, b"\0"), CHARGE)
+
     def kick(self, name: str) -> str:
         newest = self.newest()
         for peer in newest.members if newest else ():
@@ -522,8 +573,22 @@ class HostRegistry(Registry):
             self.me = None
 
 
+def listen_at(path: Path, mode: int) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        with short_name(path) as short:
+            made.bind(short)
+        path.chmod(mode)
+        made.listen(128)
+        made.setblocking(False)
+    except OSError as problem:
+        made.close()
+        raise RegistryError(f"{path} cannot be listened at: {problem.strerror}.") from None
+    return made
+
+
 @contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
+def short_name(path: Path) -> Iterator[str]:
     """A name for a path that a socket address has room for."""
     text = str(path)
     if len(os.fsencode(text)) <= LONGEST:
@@ -534,6 +599,3 @@ def _short(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}/{path.name}"
     finally:
         os.close(fd)
-
-
-short_name = _short

@@ -47,8 +47,8 @@ class Registry:
         """A new incarnation of this node, which is there from now on and wants to be a member."""
         raise NotImplementedError
 
-    def listener(self) -> socket.socket:
-        """A socket that listens for this incarnation."""
+    def listeners(self) -> list[socket.socket]:
+        """Sockets that listen for this incarnation, and for the command line."""
         raise NotImplementedError
 
     def endpoint(self, peer: Peer) -> Endpoint:
@@ -100,6 +100,9 @@ class Registry:
     def kick(self, name: str) -> str:
         """The operator says that a node is dead. What came of it, in a sentence."""
         raise UsageError(f"A group of the kind {self.kind} knows by itself who is dead: nobody has to be kicked.")
+
+    def charge(self, group: int) -> None:
+        """A process group works under a lock of this node: it must be gone before the lock is another's."""
 
     def waits_for(self) -> tuple[str, ...]:
         """Names of those without whom no view can be decided."""

@@ -19,6 +19,7 @@ from typing import Any
 from peerlock.contract import Mode
 from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, UsageError
 from peerlock.net.registry import Decision, Registry
+from peerlock.net.status import NodeStatus, node_status
 from peerlock.node.core import Core
 from peerlock.node.table import Limits
 from peerlock.node.wire import (
@@ -64,6 +65,7 @@ class Link:
         self.start = self.end = 0
         self.limit = LARGEST_HELLO
         self.certificate: str | None = None
+        self.local = False  # a Unix socket
         self.closed = False
 
     # The rest of a link is the shell's.
@@ -124,6 +126,8 @@ class Shell:
         self.tries: dict[Peer, int] = {}  # since it last greeted us
         self.closing = False
         self.refusals: dict[str, float] = {}  # sentences of late, so that a log is not filled with one
+        self.listeners: set[Callable[[], None]] = set()  # to the start of an epoch
+        self.asking: set[Callable[[], None]] = set()  # for a status
         self.on_started: Callable[[], None] | None = None
         registry.shell = self
         _nodes.add(self)
@@ -332,6 +336,8 @@ class Shell:
         log.info(
             "group %s: epoch %s with %s", self.group, epoch, ", ".join(peer.name for peer in self.core.view.members)
         )
+        for listener in list(self.listeners):
+            listener()
         if self.on_started is not None:
             self.on_started()
 
@@ -440,7 +446,33 @@ class Shell:
         return ""
 
     def serve(self, link: Link, hello: Hello) -> Any:
-        raise ProtocolError("this node serves no clients")
+        """Somebody who is not a member, on this host: the command line."""
+        from peerlock.net.clients import Client
+
+        if not link.local:
+            raise ProtocolError("a client on another host")
+        link.write(framed(self.core.hello(hello.peer)))
+        return Client(self, link)
+
+    def ask_status(self, done: Callable[[NodeStatus], None], wait_s: float) -> None:
+        """Ask every member; `done` hears what is known when all have answered, or after a while."""
+        core = self.core
+        number = core.ask_for_status()
+        core.flush()
+        answers = core.answers[number]
+        others = [peer for peer in core.view.members if peer != core.me]
+
+        def look(late: bool = False) -> None:
+            if number in core.answers and (late or len(answers) >= len(others)):
+                del core.answers[number]
+                self.asking.discard(look)
+                done(node_status(core, answers, self.now(), self.registry.waits_for()))
+
+        self.asking.add(look)
+        core.on_answer = lambda: [ask() for ask in list(self.asking)]
+        look()
+        if number in core.answers:
+            self.after(wait_s, lambda: look(late=True))
 
     def ends(self, link: Link, why: str) -> None:
         """Something came that makes no sense, or was not let in."""

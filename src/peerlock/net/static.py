@@ -35,7 +35,7 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
-from peerlock.net.host import check_name, directory_for, make_private
+from peerlock.net.host import check_name, directory_for, listen_at, make_private
 from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer, Tell, framed
 
@@ -173,7 +173,7 @@ class StaticRegistry(Registry):
         self.me = Peer(self.name, secrets.randbits(63), "", os.getpid())
         return self.me
 
-    def listener(self) -> socket.socket:
+    def listeners(self) -> list[socket.socket]:
         where = self.nodes[self.name]
         try:
             family, kind, proto, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
@@ -184,7 +184,13 @@ class StaticRegistry(Registry):
             made.setblocking(False)
         except OSError as problem:
             raise RegistryError(f"{self.name} cannot listen at {where}: {problem.strerror or problem}.") from None
-        return made
+        self.control.unlink(missing_ok=True)  # of a process that is dead: we have its lock
+        return [made, listen_at(self.control, 0o600)]
+
+    @property
+    def control(self) -> Path:
+        """Where the command line finds this node."""
+        return self.path.with_suffix(".socket")
 
     def endpoint(self, peer: Peer) -> Endpoint:
         return self.nodes[peer.name]
@@ -322,6 +328,7 @@ class StaticRegistry(Registry):
 
     def close(self) -> None:
         if self.lock >= 0:
+            self.control.unlink(missing_ok=True)
             os.close(self.lock)
             self.lock = -1
 

@@ -43,7 +43,9 @@ class NodeStatus(Struct, frozen=True):
     changing: bool  # the group is between two views
 
 
-def node_status(core: Core, answers: Mapping[Peer, Answer], now: float) -> NodeStatus:
+def node_status(
+    core: Core, answers: Mapping[Peer, Answer], now: float, registry_waits_for: tuple[str, ...] = ()
+) -> NodeStatus:
     found: dict[str, tuple[str, list[Holder], list[Waiter]]] = {}
     for peer, locks in [(core.me, core.table.status(now)), *((peer, answer.locks) for peer, answer in answers.items())]:
         for lock in locks:
@@ -60,7 +62,7 @@ def node_status(core: Core, answers: Mapping[Peer, Answer], now: float) -> NodeS
             for name, (algorithm, holders, waiters) in sorted(found.items())
         ),
         tuple(silent),
-        tuple(str(peer) for peer in blockers if peer != core.me),
+        tuple(dict.fromkeys((*registry_waits_for, *(str(peer) for peer in blockers if peer != core.me)))),
         core.view.wedged,
     )
 

@@ -39,9 +39,11 @@ from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorit
 from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
 from peerlock.net.shell import Link, Shell, log
-from peerlock.net.status import NodeStatus, node_status
+from peerlock.net.status import NodeStatus
 from peerlock.node.table import HELD, LOST, WAITING, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
+
+YIELD_S = 0.0005
 
 
 class ThreadLink(Link):
@@ -177,6 +179,7 @@ class Hold(AnyHold):
     _gate: Any = None  # the waiting thread sleeps on it
     _event: threading.Event | None = None
     _thread: int | None = None  # whose body it is
+    on_loss: Callable[[], object] | None = None  # called by the reader thread
 
     @property
     def lost(self) -> threading.Event:
@@ -219,8 +222,11 @@ class Hold(AnyHold):
     def woken(self) -> None:
         if self._gate is not None and self._gate.locked():
             self._gate.release()
-        if self.state == LOST and self._event is not None:
-            self._event.set()
+        if self.state == LOST:
+            if self._event is not None:
+                self._event.set()
+            if self.on_loss is not None:
+                self.on_loss()
 
 
 class Lock:
@@ -235,9 +241,14 @@ class Lock:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
         node, hold = self._node, Hold()
         hold.mode, hold._lock = self.mode, self
+        now = time.monotonic()
+        if now - node.yielded > YIELD_S:
+            # A thread that does nothing but lock would leave the reader no turn before the interpreter's switch interval.
+            node.yielded = now
+            time.sleep(0)
         with node.mutex:
             node.usable()
-            node.core.now = now = time.monotonic()
+            node.core.now = now
             desk = node.core.table.desk(self.name, self._spoken)
             if desk.spoken is not self._spoken:
                 raise other_algorithm(desk, self._spoken)
@@ -329,10 +340,11 @@ class ThreadNode(Shell):
         self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
     ) -> None:
         self.mutex = threading.RLock()
+        self.yielded = 0.0
         self.selector = selectors.DefaultSelector()
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self.number = 0
-        self.listening: socket.socket | None = None
+        self.listening: list[socket.socket] = []
         self.strangers: set[Link] = set()
         self.bell, self.rope = socket.socketpair()
         self.bell.setblocking(False)
@@ -359,20 +371,18 @@ class ThreadNode(Shell):
 
     def status(self, wait_s: float = 1.0) -> NodeStatus:
         """Members, epoch, and every lock that is held or waited for, wherever in the group."""
-        done = threading.Event()
+        done, found = threading.Event(), list[NodeStatus]()
+
+        def take(status: NodeStatus) -> None:
+            found.append(status)
+            done.set()
+
         with self.mutex:
             self.usable()
-            number = self.core.ask_for_status()
-            answers = self.core.answers[number]
-            others = [peer for peer in self.core.view.members if peer != self.core.me]
-            self.core.on_answer = lambda: done.set() if len(answers) >= len(others) else None
-            self.core.on_answer()
-            self.core.flush()
-        done.wait(wait_s)
-        with self.mutex:
-            self.core.on_answer = None
-            del self.core.answers[number]
-            return node_status(self.core, answers, self.now())
+            self.ask_status(take, wait_s)
+        while not done.wait(wait_s):
+            self.usable()  # the node may have been closed meanwhile
+        return found[0]
 
     def leave(self) -> None:
         """Leave the group. What is still held is given back first; who waits gets `NodeClosed`."""
@@ -453,13 +463,11 @@ class ThreadNode(Shell):
             with contextlib.suppress(OSError):
                 self.bell.recv(4096)
         else:
-            self._accept()
+            self._accept(key.fileobj)
 
-    def _accept(self) -> None:
-        if self.listening is None:
-            return
+    def _accept(self, listening: Any) -> None:
         try:
-            made, _ = self.listening.accept()
+            made, _ = listening.accept()
         except OSError:
             return
         made.setblocking(False)
@@ -468,11 +476,12 @@ class ThreadNode(Shell):
     def _take_in(self, made: socket.socket) -> None:
         if made.family != socket.AF_UNIX:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        tls = self.registry.tls(server=True)
+        local = made.family == socket.AF_UNIX
+        tls = None if local else self.registry.tls(server=True)
         if tls is not None:
             made = tls.wrap_socket(made, server_side=True, do_handshake_on_connect=False)
         link = ThreadLink(self, None, made, connecting=False)
-        link.shaking = tls is not None
+        link.shaking, link.local = tls is not None, local
         self.strangers.add(link)
         self.after(10.0, lambda: self._late(link))
         link.watch()
@@ -533,11 +542,12 @@ class ThreadNode(Shell):
 
     def relisten(self) -> None:
         with self.mutex:
-            if self.listening is not None:
-                self.selector.unregister(self.listening)
-                self.listening.close()
-            self.listening = self.registry.listener()
-            self.selector.register(self.listening, selectors.EVENT_READ, "accept")
+            for old in self.listening:
+                self.selector.unregister(old)
+                old.close()
+            self.listening = self.registry.listeners()
+            for made in self.listening:
+                self.selector.register(made, selectors.EVENT_READ, "accept")
 
     def _put_away(self) -> None:
         for link in (*self.links.values(), *self.strangers):
@@ -545,9 +555,8 @@ class ThreadNode(Shell):
                 link.shut()
         while self.timers:
             heappop(self.timers)
-        for made in (self.listening, self.bell, self.rope):
-            if made is not None:
-                made.close()
+        for made in (*self.listening, self.bell, self.rope):
+            made.close()
         self.selector.close()
 
     def __repr__(self) -> str:

@@ -107,10 +107,12 @@ class Table:
         return desk
 
     def start(self, desk: Desk) -> None:
-        size = len(self.sessions) - 1
-        home = crc32(desk.name.encode()) % size + 1
         _, inside = self.opening.get(desk.name, (0, {}))
-        desk.start(desk.spoken.chosen, self.me, size, home, inside)
+        desk.start(desk.spoken.chosen, self.me, len(self.sessions) - 1, self.home(desk.name), inside)
+
+    def home(self, name: str) -> Node:
+        """Where a token starts when nobody is inside: the same for all members, another one for each lock."""
+        return crc32(name.encode()) % (len(self.sessions) - 1) + 1
 
     def set_open(self) -> None:
         self.open = self.running and self.gate

@@ -156,7 +156,23 @@ class Tell(Struct, frozen=True, array_like=True, tag=10):
     renew: bool = False  # a view with the same members, please
 
 
-Frame: TypeAlias = Hello | Said | Report | Disagree | Decided | Ack | Ping | Pong | Query | Answer | Tell
+class Call(Struct, frozen=True, array_like=True, tag=11):
+    """From a client, which is not a member: the command line."""
+
+    number: int
+    what: str
+    said: dict[str, str | int | float | bool | None]
+
+
+class Result(Struct, frozen=True, array_like=True, tag=12):
+    number: int
+    ok: bool
+    value: Any  # what was asked for, in plain values; or a sentence
+
+
+Frame: TypeAlias = (
+    Hello | Said | Report | Disagree | Decided | Ack | Ping | Pong | Query | Answer | Tell | Call | Result
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)

@@ -1,0 +1,197 @@
+"""`peerlock node`, `status`, `kick`, `trace`: running and looking at a group."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Group as Rows
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from peerlock.cli.app import app, check_output, console, output, print_json, progress
+from peerlock.errors import PeerlockError, UsageError
+from peerlock.net.client import Caller, places, reach
+from peerlock.net.group import Settings, gather, prepared, registry_for
+from peerlock.net.status import NodeStatus
+
+GroupName = Annotated[str, typer.Option("-g", "--group", envvar="PEERLOCK_GROUP", help="The group.")]
+Config = Annotated[str | None, typer.Option(help="A TOML file that describes the group.")]
+Directory = Annotated[str | None, typer.Option("--dir", help="Directory of a group shared between users.")]
+
+
+@app.command()
+def node(
+    group: GroupName = "default",
+    config: Config = None,
+    directory: Directory = None,
+    name: Annotated[str | None, typer.Option(help="Which node of the list this is, or how it is to be called.")] = None,
+    assume_dead: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="This node of the list is dead, for certain: do not wait for it."),
+    ] = None,
+    metrics: Annotated[int | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics on loopback.")] = None,
+) -> None:
+    """Keep a member of a group running, for peerlock run and for looking at the group. Ends with Ctrl-C or TERM."""
+    settings = gather(config, dir=directory, name=name, assume_dead=tuple(assume_dead) if assume_dead else None)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    asyncio.run(_stay(group, settings, metrics))
+
+
+async def _stay(group: str, settings: Settings, metrics: int | None) -> None:
+    from peerlock.net.aio import Joining, Node
+
+    algorithm, limits = prepared(settings)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    joining = Joining(
+        lambda: Node(registry_for(group, settings, resident=True), group, algorithm=algorithm, limits=limits)
+    )
+    joined = loop.create_task(joining._join())
+    stopped = loop.create_task(ended.wait())
+    await asyncio.wait([joined, stopped], return_when=asyncio.FIRST_COMPLETED)
+    if not joined.done():
+        joined.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await joined
+        return
+    here = await joined
+    try:
+        if metrics is not None:
+            from peerlock.net.metrics import serve
+
+            serve(here, metrics)
+        print(f"{here.name} is a member of {group}, epoch {here.epoch}: {', '.join(here.members)}", flush=True)
+        await stopped
+    finally:
+        await here.leave()
+
+
+def _reach(group: str, settings: Settings) -> Caller:
+    caller = reach(group, settings)
+    if caller is None:
+        where = "" if settings.nodes is None else " on this host"
+        raise UsageError(
+            f"No node of the group {group} runs{where}: nobody holds anything, and there is nothing to see."
+        )
+    return caller
+
+
+@app.command()
+def status(
+    group: GroupName = "default",
+    config: Config = None,
+    directory: Directory = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, twice a second, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Who is in a group, who holds which lock, who waits, and for whom."""
+    settings = gather(config, dir=directory)
+    if as_json:
+        with contextlib.closing(_reach(group, settings)) as caller:
+            print_json(caller.call("status"))
+        return
+    if not watch:
+        console().print(_shown(_status(group, settings)))
+        return
+    with Live(console=console(), refresh_per_second=4, transient=False) as live:
+        while True:
+            try:
+                live.update(_shown(_status(group, settings)))
+            except PeerlockError as problem:
+                live.update(Text(str(problem)))
+            time.sleep(0.5)
+
+
+def _status(group: str, settings: Settings) -> NodeStatus:
+    with contextlib.closing(_reach(group, settings)) as caller:
+        return msgspec.convert(caller.call("status"), NodeStatus)
+
+
+def _shown(status: NodeStatus) -> Any:
+    head = Text(f"group {status.group}, epoch {status.epoch}, as {status.node} sees it", style="bold")
+    rows: list[Any] = [head, Text(f"members: {', '.join(status.members)}")]
+    if status.silent:
+        rows.append(Text(f"no answer from: {', '.join(status.silent)}", style="yellow"))
+    if status.waits_for:
+        rows.append(Text(f"waiting for: {', '.join(status.waits_for)}", style="red"))
+    if status.changing:
+        rows.append(Text("the group is changing its view: nothing is granted until it has", style="yellow"))
+    if not status.locks:
+        rows.append(Text("no lock is held or waited for"))
+        return Rows(*rows)
+    table = Table("lock", "holder", "fence", "for", "waiting, longest first", "algorithm")
+    for lock in status.locks:
+        holders = (
+            "\n".join(f"{holder.node}{' (read)' if holder.mode == 'read' else ''}" for holder in lock.holders) or "-"
+        )
+        waiters = ", ".join(f"{waiter.node} {waiter.seconds:.1f} s" for waiter in lock.waiters) or "-"
+        fences = "\n".join(str(holder.fence) for holder in lock.holders) or "-"
+        seconds = "\n".join(f"{holder.seconds:.1f} s" for holder in lock.holders) or "-"
+        table.add_row(lock.name, holders, fences, seconds, waiters, lock.algorithm)
+    return Rows(*rows, table)
+
+
+@app.command()
+def kick(
+    name: Annotated[str, typer.Argument(metavar="NODE", help="The node that is dead.")],
+    group: GroupName = "default",
+    config: Config = None,
+    directory: Directory = None,
+) -> None:
+    """Say that a node of a fixed list is dead, so that the group goes on without it. You must be right."""
+    settings = gather(config, dir=directory)
+    with contextlib.closing(_reach(group, settings)) as caller:
+        print(caller.call("kick", name=name))
+
+
+@app.command()
+def trace(
+    lock: Annotated[str, typer.Argument(metavar="LOCK", help="The lock to watch.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The trace file, for peerlock diagram and peerlock replay.")],
+    seconds: Annotated[float, typer.Option(min=0.01, max=3600, help="For how long.")] = 1.0,
+    group: GroupName = "default",
+    config: Config = None,
+    directory: Directory = None,
+) -> None:
+    """Write down what happens to one lock of a running group: its messages, who waits, who enters.
+
+    The group starts a new epoch for it, so that the trace has a beginning. It is a trace like those of peerlock sim.
+    """
+    from peerlock.net.tracing import merged
+
+    check_output(out)
+    settings = gather(config, dir=directory)
+    callers = []
+    try:
+        for path, _ in places(group, settings):
+            with contextlib.suppress(PeerlockError):
+                callers.append(Caller(path, group))
+        if not callers:
+            raise UsageError(f"No node of the group {group} runs on this host: there is nothing to trace.")
+        for caller in callers:
+            caller.call("trace", lock=lock)
+        callers[0].call("renew")
+        for _ in progress(range(max(1, round(seconds * 10))), f"watching {lock}", max(1, round(seconds * 10))):
+            time.sleep(min(0.1, seconds))
+        parts = [caller.call("traced", lock=lock) for caller in callers]
+    finally:
+        for caller in callers:
+            caller.close()
+    events = merged(parts)
+    encoder = msgspec.json.Encoder(order="deterministic")
+    with output(out) as stream:
+        for event in events:
+            stream.write(encoder.encode(event) + b"\n")
+    print(f"{len(events) - 1} events of {lock} at {len(parts)} nodes in {out}. See it: peerlock diagram {out}")

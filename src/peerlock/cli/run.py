@@ -1,0 +1,283 @@
+"""`peerlock run`: a command under a lock, for people who know flock, consul lock and etcdctl lock.
+
+The command runs in a process group of its own, with our terminal, and its exit status is ours. It must not work on
+without the lock:
+
+- If the lock is lost, its group gets TERM, a little later KILL, and the exit code is 75.
+- If we are killed, with -9 too, the kernel kills the command (`PR_SET_PDEATHSIG`), and whoever takes the lock next
+  first ends what is left of the group: the node that we took the lock through, or the process that finds us dead. It
+  knows the group, because we told before the command was started.
+
+Where a resident node runs (`peerlock node`) the lock is taken through it: no view changes for a command of a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from peerlock.cli.app import app
+from peerlock.errors import LockError, LockTimeout, PeerlockError, ProtocolError, RegistryError, Unreachable, UsageError
+from peerlock.net.client import Caller, reach
+from peerlock.net.group import Settings, gather, prepared, registry_for
+from peerlock.net.host import started_at
+from peerlock.node.wire import Result
+
+BUSY, UNREACHABLE, LOST = 1, 69, 75
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+GRACE_S = 5.0  # between TERM and KILL when the lock is lost
+PR_SET_PDEATHSIG = 1
+
+
+@app.command()
+def run(
+    words: Annotated[
+        list[str], typer.Argument(metavar="NAME [--] COMMAND...", help="The lock, then the command and its arguments.")
+    ],
+    now: Annotated[bool, typer.Option("-n", "--nonblock", help="Do not wait: give up if others have it.")] = False,
+    wait: Annotated[
+        float | None, typer.Option("-w", "--wait", metavar="SECONDS", min=0.0, help="Wait no longer.")
+    ] = None,
+    shared: Annotated[
+        bool, typer.Option("-s", "--shared", help="As a reader of a readers' and writers' lock.")
+    ] = False,
+    exclusive: Annotated[bool, typer.Option("-x", "--exclusive", help="As the writer of one.")] = False,
+    code: Annotated[int, typer.Option("-E", "--conflict-exit-code", min=0, max=255, help="Exit code for busy.")] = BUSY,
+    group: Annotated[str, typer.Option("-g", "--group", envvar="PEERLOCK_GROUP", help="The group.")] = "default",
+    config: Annotated[str | None, typer.Option(help="A TOML file that describes the group.")] = None,
+    directory: Annotated[str | None, typer.Option("--dir", help="Directory of a group shared between users.")] = None,
+) -> None:
+    """Run a command while holding a lock: peerlock run backup -- rsync -a /srv /mnt
+
+    Waits until the lock is free, runs the command with this terminal, and ends with the command's exit status. The
+    command finds PEERLOCK_NAME and PEERLOCK_FENCE in its environment. Exit codes of its own: 1 (or -E) busy, 69 no group
+    can be reached, 75 the lock was lost and the command ended, 126 and 127 the command cannot be run, 2 wrong usage.
+    """
+    if shared and exclusive:
+        raise UsageError("-s and -x exclude each other: a reader, or the writer.")
+    name, command = words[0], [*words[1:]]
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        raise UsageError(f"There is no command: peerlock run {name} -- COMMAND...")
+    mode = "read" if shared else "write" if exclusive else ""
+    patience = 0.05 if now else wait
+    settings = gather(config, dir=directory)
+    try:
+        with holding(group, settings, name, mode, patience) as held:
+            result = under_lock(command, held, name)
+    except LockTimeout:
+        result = code
+    except (Unreachable, RegistryError) as problem:
+        print(f"peerlock: {problem}", file=sys.stderr)
+        result = UNREACHABLE
+    except LockError as problem:
+        print(f"peerlock: {problem}", file=sys.stderr)
+        result = LOST
+    raise typer.Exit(result)
+
+
+class Held:
+    """A lock for a command: its fence, whom to tell of the command's group, and what becomes readable when it is lost."""
+
+    fence: int
+    channel: int
+
+    def charge(self, group: int) -> None:
+        raise NotImplementedError
+
+    def lost(self) -> str | None:
+        raise NotImplementedError
+
+
+@contextlib.contextmanager
+def holding(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
+    """The lock, through a resident node, or as a member."""
+    caller = reach(group, settings, resident=True)
+    if caller is not None:
+        with contextlib.closing(caller):
+            yield ThroughResident(caller, name, mode, patience)
+        return
+    if settings.nodes is not None:
+        raise Unreachable(
+            f"No node of the group {group} runs on this host: start one with peerlock node. The lock was never held."
+        )
+    with as_member(group, settings, name, mode, patience) as held:
+        yield held
+
+
+class ThroughResident(Held):
+    def __init__(self, caller: Caller, name: str, mode: str, patience: float | None) -> None:
+        self.caller, self.channel = caller, caller.socket.fileno()
+        self.number = caller.send("acquire", lock=name, mode=mode)
+        caller.socket.settimeout(patience)
+        try:
+            frame = caller.read()
+        except TimeoutError:
+            raise LockTimeout(f"The lock {name} was not granted in time. It was never held.") from None
+        except (OSError, ProtocolError) as problem:
+            raise Unreachable(f"The node {caller.node} is gone ({problem}). The lock was never held.") from None
+        assert isinstance(frame, Result)
+        if not frame.ok:
+            raise UsageError(frame.value if isinstance(frame.value, str) else frame.value["sentence"])
+        self.fence = frame.value["fence"]
+        caller.socket.settimeout(3.0)
+
+    def charge(self, group: int) -> None:
+        self.caller.call("charge", group=f"{group} {started_at(group)}" if group else "")
+
+    def lost(self) -> str | None:
+        try:
+            frame = self.caller.read()
+        except (OSError, ProtocolError) as problem:
+            return f"the node {self.caller.node} is gone ({problem})"
+        return str(frame.value.get("sentence")) if isinstance(frame, Result) and not frame.ok else None
+
+
+@contextlib.contextmanager
+def as_member(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
+    from peerlock.net.threads import ThreadNode, started
+
+    algorithm, limits = prepared(settings)
+    registry = registry_for(group, settings)
+    with started(ThreadNode(registry, group, algorithm=algorithm, limits=limits)) as node:
+        rwlock = node.rwlock(name)
+        lock = rwlock.read() if mode == "read" else rwlock.write() if mode == "write" else node.lock(name)
+        hold = lock.acquire(timeout=patience)
+        inner, outer = os.pipe()
+
+        class Member(Held):
+            fence, channel = hold.fence, inner
+
+            def charge(self, group: int) -> None:
+                registry.charge(group)
+
+            def lost(self) -> str | None:
+                return str(hold.error) if not hold.held else None
+
+        hold.on_loss = lambda: os.write(outer, b"!")
+        try:
+            yield Member()
+        finally:
+            with contextlib.suppress(PeerlockError):
+                hold.release()
+            os.close(inner)
+            os.close(outer)
+
+
+# -- the command -------------------------------------------------------------------------------------------
+
+
+def under_lock(command: list[str], held: Held, name: str) -> int:
+    """Run it, and give its exit status. It starts only when whoever must end it knows its group."""
+    ready, go = os.pipe()
+    environment = {**os.environ, "PEERLOCK_NAME": name, "PEERLOCK_FENCE": str(held.fence)}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    terminal = foreground()
+    parent = os.getpid()
+    libc = ctypes.CDLL(None)
+    child = os.fork()
+    if not child:
+        become(command, environment, ready, go, parent, terminal, libc)
+    os.close(ready)
+    with contextlib.suppress(OSError):
+        os.setpgid(child, child)
+    try:
+        held.charge(child)
+        with forwarding(child):
+            if terminal is not None:
+                give_terminal(terminal, child)
+            os.write(go, b"!")
+            os.close(go)
+            return watch(child, held)
+    finally:
+        if terminal is not None:
+            give_terminal(terminal, os.getpgrp())
+        held.charge(0)
+
+
+def become(
+    command: list[str], environment: dict[str, str], ready: int, go: int, parent: int, terminal: int | None, libc: Any
+) -> None:
+    """In the child: wait for the word, and be the command."""
+    code = 126
+    try:
+        os.close(go)
+        os.setpgid(0, 0)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent or os.read(ready, 1) != b"!":
+            os._exit(LOST)
+        os.execvpe(command[0], command, environment)
+    except FileNotFoundError:
+        code = 127
+        os.write(2, f"peerlock: {command[0]}: command not found\n".encode())
+    except OSError as problem:
+        os.write(2, f"peerlock: {command[0]}: {problem.strerror}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def watch(child: int, held: Held) -> int:
+    """Until the command ends, or the lock is lost."""
+    watched = os.pidfd_open(child)
+    deadline: float | None = None
+    try:
+        while True:
+            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([watched] if deadline is not None else [watched, held.channel], [], [], wait)
+            if watched in ready:
+                _, status = os.waitpid(child, 0)
+                ended = os.waitstatus_to_exitcode(status)
+                return LOST if deadline is not None else ended if ended >= 0 else 128 - ended
+            if deadline is None and ready:
+                why = held.lost()
+                if why is not None:
+                    print(f"peerlock: the lock is lost: {why}. The command is ended.", file=sys.stderr)
+                    signal_group(child, signal.SIGTERM)
+                    deadline = time.monotonic() + GRACE_S
+            elif deadline is not None and time.monotonic() >= deadline:
+                signal_group(child, signal.SIGKILL)
+                deadline += GRACE_S
+    finally:
+        os.close(watched)
+
+
+def signal_group(child: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, number)
+
+
+@contextlib.contextmanager
+def forwarding(child: int) -> Iterator[None]:
+    """What we are told the command is told."""
+    before = {number: signal.signal(number, lambda got, _: signal_group(child, got)) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def foreground() -> int | None:
+    """The terminal, if we are in its foreground: the command must be, to read from it."""
+    with contextlib.suppress(OSError):
+        if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
+            return 0
+    return None
+
+
+def give_terminal(terminal: int, group: int) -> None:
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.tcsetpgrp(terminal, group)
+    signal.signal(signal.SIGTTOU, before)

@@ -1,0 +1,158 @@
+"""What a node does for those who are not members: the command line on the same host.
+
+A client says hello with no incarnation, then calls and gets results. It can see the status, take locks through this
+node, kick a node of a fixed list, and have a lock traced. A lock that it took is its own until it releases or its
+connection ends; if it has named a process group that works under the lock, that group is ended first. So `peerlock
+run` needs no membership of its own where a node runs anyway.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from peerlock.contract import Mode
+from peerlock.errors import PeerlockError, ProtocolError, UsageError
+from peerlock.net.host import check_name, end_charge
+from peerlock.net.tracing import Tracer
+from peerlock.node.table import FAILED, HELD, LOST, WAITING, Ticket
+from peerlock.node.wire import DEFAULT_RW, Call, Result, framed, spoken
+
+if TYPE_CHECKING:
+    from peerlock.net.shell import Link, Shell
+    from peerlock.net.status import NodeStatus
+
+
+class Order(Ticket):
+    """A lock that a client wants, or has."""
+
+    client: Client
+    number: int
+    asked = False
+
+    def woken(self) -> None:
+        if self.asked:
+            self.client.woken(self)
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, shell: Shell, link: Link) -> None:
+        self.shell, self.link = shell, link
+        self.orders: dict[int, Order] = {}
+        self.charges = b""  # what works under its locks
+        self.tracers: dict[str, Tracer] = {}
+
+    def __call__(self, frame: Any) -> None:
+        """A frame, or None: the connection has ended."""
+        if frame is None:
+            self.end()
+        elif isinstance(frame, Call):
+            try:
+                self.answer(frame)
+            except PeerlockError as problem:
+                self.say(frame.number, False, str(problem))
+        else:
+            raise ProtocolError("a client says nothing but calls")
+
+    def say(self, number: int, ok: bool, value: Any) -> None:
+        self.link.write(framed(Result(number, ok, value)))
+
+    def answer(self, call: Call) -> None:
+        said = call.said
+        match call.what:
+            case "status":
+                self.shell.ask_status(lambda status: self.show(call.number, status), 1.0)
+            case "kick":
+                self.say(call.number, True, self.shell.registry.kick(str(said.get("name"))))
+            case "acquire":
+                self.acquire(call.number, str(said.get("lock")), str(said.get("mode") or ""), said.get("algorithm"))
+            case "release":
+                order = self.orders.pop(int(said.get("number") or 0), None)
+                if order is None:
+                    raise UsageError("There is no such lock.")
+                self.give_back(order)
+                self.say(call.number, True, None)
+            case "charge":
+                self.charges = str(said.get("group") or "").encode()
+                self.say(call.number, True, None)
+            case "trace":
+                self.trace(str(said.get("lock")))
+                self.say(call.number, True, None)
+            case "traced":
+                self.say(call.number, True, self.traced(str(said.get("lock"))))
+            case "renew":
+                self.shell.renew()
+                self.shell.core.flush()
+                self.say(call.number, True, None)
+            case other:
+                raise UsageError(f"This node does not know {other!r}: is it of an older version?")
+
+    def show(self, number: int, status: NodeStatus) -> None:
+        self.say(number, True, msgspec.to_builtins(status))
+
+    # -- locks -----------------------------------------------------------------------------------------
+
+    def acquire(self, number: int, name: str, mode: str, algorithm: Any) -> None:
+        """`mode`: read or write of a lock for readers and writers; nothing: a plain one."""
+        check_name("lock", name)
+        shell = self.shell
+        shell.usable()
+        wanted = spoken(DEFAULT_RW) if mode else shell.algorithm if algorithm is None else spoken(str(algorithm))
+        shell.core.now = now = shell.now()
+        desk = shell.core.table.desk(name, wanted)
+        if desk.spoken is not wanted:
+            raise UsageError(
+                f"The lock {name} is used with {desk.spoken.chosen.name} in this group, and here with {wanted.chosen.name}."
+            )
+        order = Order()
+        order.client, order.number = self, number
+        kind: Mode = "read" if mode == "read" else "write"
+        order.mode = kind
+        self.orders[number] = order
+        desk.acquire(order, now)
+        order.asked = True
+        if order.state == HELD:
+            self.woken(order)
+
+    def woken(self, order: Order) -> None:
+        if order.state == HELD:
+            self.say(order.number, True, {"fence": order.fence})
+        elif order.state in (LOST, FAILED):
+            self.orders.pop(order.number, None)
+            self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
+
+    def give_back(self, order: Order) -> None:
+        if order.desk is None:
+            return
+        if order.state == HELD:
+            order.desk.release(order, self.shell.now())
+        elif order.state == WAITING:
+            order.desk.cancel(order, self.shell.now())
+        self.shell.core.flush()
+
+    def end(self) -> None:
+        """The client is gone. What it started must be gone, too, before its locks are another's."""
+        for tracer in self.tracers.values():
+            tracer.stop()
+        if self.charges and not end_charge(self.charges):
+            self.shell.after(0.05, self.end)
+            return
+        for order in list(self.orders.values()):
+            self.give_back(order)
+        self.orders.clear()
+
+    # -- traces ----------------------------------------------------------------------------------------
+
+    def trace(self, name: str) -> None:
+        """Begin to write down what happens to a lock, from the next epoch on."""
+        self.tracers[check_name("lock", name)] = Tracer(self.shell, name)
+
+    def traced(self, name: str) -> Any:
+        tracer = self.tracers.pop(name, None)
+        if tracer is None:
+            raise UsageError(f"{name} is not being traced.")
+        tracer.stop()
+        return tracer.told()
