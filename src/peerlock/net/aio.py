@@ -55,8 +55,7 @@ class AioLink(Link, asyncio.BufferedProtocol):
     transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport  # type: ignore[assignment]  # those of uvloop are not of asyncio's classes
         made = transport.get_extra_info("socket")
         if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -97,6 +96,7 @@ class Hold(AnyHold):
     _future: asyncio.Future[None] | None = None
     _lost: asyncio.Event | None = None
     _task: asyncio.Task[Any] | None = None  # whose body ends with the lock
+    _cancelled: int | None = None  # it was cancelled, for the loss; so many others had cancelled it before
     _lock: Lock
 
     @property
@@ -147,7 +147,7 @@ class Hold(AnyHold):
             task = self._task
             if task is not None:
                 self._lock._body_lost(self, LOST)
-                self._task = task
+                self._cancelled = task.cancelling()
                 task.cancel(f"the lock {self.name} is lost")
 
 
@@ -173,10 +173,10 @@ class Lock:
         self._node, self._spoken, self._priority = node, algorithm, priority
         self._table, self._loop, self._time = node.core.table, node._loop, node._time
         self._desk = NO_DESK
-        # Of the bodies of `async with`: the hold of the one that runs, and of those that have no hold any more
-        # although they run: it was detached (None), released (None) or lost. By task.
+        # Of the bodies of `async with` that run: the hold of the last one that began; and by task, the last one last, those of
+        # all others, and of those that have no hold any more: it was detached or released (None), or lost.
         self._hold: Hold | None = None
-        self._bodies: dict[Any, Hold | None] = {}
+        self._bodies: dict[Any, list[Hold | None]] = {}
 
     def _ask(self, now: float) -> Hold:
         """A hold that is held, or waits."""
@@ -195,12 +195,15 @@ class Lock:
             self._node.core.flush()
 
     def _body_lost(self, hold: Hold, why: int = DONE) -> None:
-        """A body goes on without its hold: at its end there is nothing to release."""
+        """A body goes on without its hold: at its end there is nothing to release, or a loss to tell of."""
         if hold._task is not None:
-            self._bodies[hold._task] = hold if why == LOST else None
+            if self._hold is hold:
+                self._hold = None
+                self._bodies.setdefault(hold._task, []).append(hold if why == LOST else None)
+            else:
+                bodies = self._bodies.setdefault(hold._task, [])
+                bodies[:] = [None if other is hold and why != LOST else other for other in bodies]
             hold._task = None
-        if self._hold is hold:
-            self._hold = None
 
     def _find_desk(self) -> Desk:
         node = self._node
@@ -242,6 +245,14 @@ class Lock:
             if hold.state == HELD:
                 hold.release()
             raise
+        self._still(hold)
+
+    def _still(self, hold: Hold) -> None:
+        """A grant may be lost before the one who waited for it has its turn."""
+        if hold.state != HELD:
+            raise hold.error or NodeClosed(
+                f"The node has left the group {self._node.group}. The lock {self.name} is not held."
+            )
 
     def _not_by_the_holder(self, hold: Hold) -> None:
         """Whoever holds it in its body would wait for itself."""
@@ -268,6 +279,7 @@ class Lock:
             hold._future = None
             if timer is not None:
                 timer.cancel()
+        self._still(hold)
 
     def _give_up(self, hold: Hold) -> None:
         node = self._node
@@ -297,24 +309,25 @@ class Lock:
             table.grants += 1
         else:
             hold = await self.acquire()
-        hold._task = task = _tasks.get(self._loop) if _tasks is not None else asyncio.current_task()
-        if self._bodies or self._hold is not None:
-            self._another_body(task)
-        self._hold = hold
         if now - self._node._yielded > YIELD_S:
             await self._let_others(hold, now)
+        if self._hold is not None:
+            self._bodies.setdefault(self._hold._task, []).append(self._hold)
+        hold._task = _tasks.get(self._loop) if _tasks is not None else asyncio.current_task()
+        self._hold = hold
         return hold
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         hold = self._hold
-        if self._bodies or hold is None:
-            hold = self._hold_of_this_body()
+        task: Any = _tasks.get(self._loop) if _tasks is not None else asyncio.current_task()
+        if hold is not None and hold._task is task:
+            self._hold = None
+        else:
+            hold = self._hold_of_this_body(task)
             if hold is None:
                 return
-        else:
-            self._hold = None
         desk = hold.desk
         assert desk is not None
         if hold.state == HELD:
@@ -328,22 +341,17 @@ class Lock:
             else:
                 self._release(hold)
         elif hold.state == LOST:
-            task = hold._task
-            if kind is asyncio.CancelledError and task is not None and task.cancelling():
-                task.uncancel()
-            raise hold.error or LockLost(f"The lock {self.name} is lost.") from error
+            if hold._cancelled is not None and task.uncancel() > hold._cancelled and kind is asyncio.CancelledError:
+                return  # somebody else has cancelled the task as well: that goes on
+            raise hold.loss() from error
 
-    def _another_body(self, task: Any) -> None:
-        """Bodies that run at the same time, with one lock object: readers, or one that has lost its hold."""
-        if self._hold is not None:
-            self._bodies[self._hold._task] = self._hold
-        self._bodies.pop(task, None)
-
-    def _hold_of_this_body(self) -> Hold | None:
-        task = asyncio.current_task()
-        if task in self._bodies:
-            return self._bodies.pop(task)
-        hold, self._hold = self._hold, None
+    def _hold_of_this_body(self, task: Any) -> Hold | None:
+        bodies = self._bodies.get(task)
+        if not bodies:
+            return None
+        hold = bodies.pop()
+        if not bodies:
+            del self._bodies[task]
         return hold
 
     def __repr__(self) -> str:
@@ -416,7 +424,7 @@ class Node(Shell):
         return await done
 
     async def leave(self) -> None:
-        """Leave the group. What is still held is given back first; who waits gets `NodeClosed`."""
+        """Leave the group. What is still held is lost, and its body ends; who waits gets `NodeClosed`."""
         if self.closing or self.forked:
             return
         self.say_farewell()
@@ -430,6 +438,11 @@ class Node(Shell):
         await asyncio.sleep(0)
         self.registry.close()
 
+    def collect(self) -> None:
+        """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
+        self.usable()
+        self.core.full()
+
     def usable(self) -> None:
         super().usable()
         if asyncio.get_running_loop() is not self._loop:
@@ -441,6 +454,9 @@ class Node(Shell):
 
     def now(self) -> float:
         return self._time()
+
+    def over(self) -> bool:
+        return self._loop.is_closed()
 
     def after(self, seconds: float, act: Callable[[], None]) -> asyncio.Handle:
         return self._loop.call_soon(act) if seconds <= 0 else self._loop.call_later(seconds, act)
@@ -479,10 +495,16 @@ class Node(Shell):
 
     async def _listen(self, listener: socket.socket) -> None:
         make = lambda: AioLink(self, None)  # noqa: E731
-        if listener.family == socket.AF_UNIX:
-            server = await self._loop.create_unix_server(make, sock=listener)
-        else:
-            server = await self._loop.create_server(make, sock=listener, ssl=self.registry.tls(server=True))
+        try:
+            if listener.family == socket.AF_UNIX:
+                server = await self._loop.create_unix_server(make, sock=listener)
+            else:
+                server = await self._loop.create_server(make, sock=listener, ssl=self.registry.tls(server=True))
+        except BaseException:
+            listener.close()
+            raise
+        if self.closing:
+            server.close()
         self._servers.append(server)
 
     def _unknown(self, link: Link) -> None:

@@ -36,6 +36,7 @@ import socket
 import stat
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,19 +71,31 @@ def directory_for(group: str) -> Path:
     except OSError:
         machine = ""
     machine = machine or check_name("host", socket.gethostname())
-    with contextlib.suppress(KeyError, OSError):
+    # The home is what the user database says, and if that is not there there is no other: two places would be two groups.
+    try:
         home = Path(pwd.getpwuid(uid).pw_dir)
-        if home.is_absolute() and home.stat().st_uid == uid:
-            return home / ".local" / "state" / "peerlock" / machine / group
-    return Path("/var/tmp") / f"peerlock-{uid}" / machine / group
+        usable = home.is_absolute() and home.stat().st_uid == uid
+    except (KeyError, OSError):
+        usable = False
+    if not usable:
+        raise RegistryError(
+            f"User {uid} has no home of its own, where the group {group} would have its place: give a directory with dir=."
+        )
+    return home / ".local" / "state" / "peerlock" / machine / group
 
 
 def make_private(directory: Path) -> None:
     """Make a directory that only this user can enter, and check that it is one."""
-    missing = [directory, *directory.parents]
-    for path in reversed([path for path in missing if not path.exists()]):
+    ours = [directory, *directory.parents[:4]]  # the group, the machine, peerlock, state, .local
+    for path in reversed(ours):
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
+        found = os.lstat(path)
+        if found.st_uid not in (os.geteuid(), 0) or (not stat.S_ISLNK(found.st_mode) and found.st_mode & 0o022):
+            raise RegistryError(
+                f"{path} can be changed by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}): somebody "
+                f"could put another group in the place of yours. Run: chmod go-w {path}"
+            )
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode):
         raise RegistryError(f"{directory} is not a directory: move it away, the group needs its place.")
@@ -170,15 +183,17 @@ class Proof:
 class Hall:
     """A group's directory, as one process sees it. There is one of these a process and directory."""
 
-    _known: dict[Path, Hall] = {}  # noqa: RUF012 - it is the process's
+    _known: dict[tuple[int, int], Hall] = {}  # noqa: RUF012 - it is the process's; by device and inode: paths have synonyms
     _guard = threading.Lock()
 
     @classmethod
     def of(cls, directory: Path, shared: bool) -> Hall:
         with cls._guard:
-            hall = cls._known.get(directory)
+            found = directory.stat()
+            key = found.st_dev, found.st_ino
+            hall = cls._known.get(key)
             if hall is None or hall.pid != os.getpid():
-                hall = cls._known[directory] = cls(directory, shared)
+                hall = cls._known[key] = cls(directory, shared)
             return hall
 
     def __init__(self, directory: Path, shared: bool) -> None:
@@ -188,6 +203,8 @@ class Hall:
         self.peers: dict[int, Peer] = {}  # the same, as others know them
         self.borrowed: dict[int, list[int]] = {}  # files of others: id -> descriptor, how often it is in use
         self.believers: set[int] = set()  # of this process
+        self.owners: dict[int, weakref.ref[HostRegistry]] = {}  # whose each of our own is
+        self.suspects: dict[int, int] = {}  # files that may be garbage, and the epoch in which they were seen
         self.guard = threading.RLock()
         self.cached: Decision | None = None
         for name in ("members", "joining", "sockets", "views"):
@@ -208,8 +225,8 @@ class Hall:
         os.fchmod(fd, self.mode)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, ALIVE)
         # The two bytes that are locked, then what it says.
-        os.write(fd, b"\n\n" + msgspec.json.encode(peer))
         self.mine[peer.id] = fd
+        write_all(fd, b"\n\n" + msgspec.json.encode(peer))
 
     def wants_in(self, id: int) -> None:
         fd = os.open(self.path("joining", id), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, self.mode)
@@ -278,8 +295,55 @@ class Hall:
         return True if self.path("members", id).exists() else None
 
     def remove(self, id: int) -> None:
+        """The files of somebody who is in no view, and whom nobody can take into one any more."""
         for kind in ("joining", "sockets", "members"):
             self.path(kind, id).unlink(missing_ok=True)
+        self.suspects.pop(id, None)
+
+    def sweep(self, newest: Decision) -> None:
+        """Remove what the dead have left behind.
+
+        Whoever takes somebody in saw a file in joining/ before it read the newest view, so with the next view decided a
+        file that has gone from joining/ before cannot matter any more; only then the one in members/ may go.
+        """
+        known = {peer.id for peer in newest.members} | set(self.mine)
+        for name in os.listdir(self.directory / "members"):
+            try:
+                who = int(name, 16)
+            except ValueError:
+                continue
+            if who in known or self.path("joining", who).exists():
+                self.suspects.pop(who, None)
+            elif self.suspects.setdefault(who, newest.epoch) < newest.epoch:
+                proof = self.dead(who)
+                if proof is not None:
+                    self.remove(who)
+                    proof.close()
+        for name in os.listdir(self.directory / "sockets"):
+            if not (self.directory / "members" / name).exists():
+                (self.directory / "sockets" / name).unlink(missing_ok=True)
+        for name in os.listdir(self.directory / "views"):
+            path = self.directory / "views" / name
+            with contextlib.suppress(OSError):
+                if name.startswith("draft-") and time.time() - path.stat().st_mtime > 60:
+                    path.unlink()
+
+    def bury_our_own(self) -> None:
+        """Nodes of this process whose event loop has ended, or that nobody has any more, without leaving: they are dead."""
+        for who, owner in list(self.owners.items()):
+            registry = owner()
+            if registry is None or registry.over():
+                self.put_away(who)
+
+    def put_away(self, who: int) -> None:
+        self.path("joining", who).unlink(missing_ok=True)
+        self.path("sockets", who).unlink(missing_ok=True)
+        self.believers.discard(who)
+        self.peers.pop(who, None)
+        self.owners.pop(who, None)
+        fd = self.mine.pop(who, None)
+        if fd is not None:
+            os.close(fd)
 
     # -- views -----------------------------------------------------------------------------------------
 
@@ -315,7 +379,7 @@ class Hall:
         try:
             try:
                 os.fchmod(fd, self.mode)
-                os.write(fd, msgspec.json.encode(decision))
+                write_all(fd, msgspec.json.encode(decision))
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -354,7 +418,7 @@ class Hall:
                 continue
             proof = self.dead(who)
             if proof is not None:
-                self.remove(who)
+                self.path("joining", who).unlink(missing_ok=True)
                 proof.close()
                 continue
             peer = self.read(who)
@@ -406,6 +470,7 @@ class HostRegistry(Registry):
                 self._put_away(self.me)
             self.me = peer = Peer(self.name, secrets.randbits(63), self.address, self.pid)
             self.hall.peers[peer.id] = peer
+            self.hall.owners[peer.id] = weakref.ref(self)
             self.hall.make(peer)
             self.admitted = False
         return peer
@@ -421,15 +486,22 @@ class HostRegistry(Registry):
         return Endpoint(path=str(self.hall.path("sockets", peer.id)))
 
     def newest(self) -> Decision | None:
-        return self.hall.newest()
+        with self.hall.guard:
+            return self.hall.newest()
 
     def lives(self, peer: Peer) -> bool | None:
-        return self.hall.lives(peer.id)
+        with self.hall.guard:
+            return self.hall.lives(peer.id)
+
+    def over(self) -> bool:
+        """The node has ended without leaving."""
+        return self.shell is not None and self.shell.over()
 
     def change(self, even_if_the_same: bool = False, without: frozenset[int] = frozenset()) -> Decision | None:
         self._alone()
         hall = self.hall
         with hall.guard:
+            hall.bury_our_own()
             for _ in range(1000):
                 newest = hall.newest()
                 epoch, members = (newest.epoch, newest.members) if newest else (0, ())
@@ -445,10 +517,15 @@ class HostRegistry(Registry):
                     if not wanted or (wanted == members and not even_if_the_same):
                         return newest
                     decision = Decision(epoch + 1, wanted)
+                    leaves = [peer.id for peer in members if peer not in stay]
+                    for who in leaves:
+                        # First: nobody who looks from now on takes it in again.
+                        hall.path("joining", who).unlink(missing_ok=True)
                     if hall.decide(decision):
-                        for peer in members:
-                            if peer not in stay and peer.id not in hall.mine:
-                                hall.remove(peer.id)
+                        for who in leaves:
+                            if who not in hall.mine:
+                                hall.remove(who)
+                        hall.sweep(decision)
                         self._admit(wanted)
                         return hall.newest()
                     even_if_the_same = False
@@ -557,20 +634,20 @@ class HostRegistry(Registry):
         hall = self.hall
         with hall.guard:
             newest = hall.newest()
-            hall.path("joining", me.id).unlink(missing_ok=True)
-            hall.path("sockets", me.id).unlink(missing_ok=True)
-            if newest is None or me not in newest.members:
+            if self.admitted and newest is not None and me not in newest.members:
                 hall.path("members", me.id).unlink(missing_ok=True)
-            hall.believers.discard(me.id)
-            hall.peers.pop(me.id, None)
-            fd = hall.mine.pop(me.id, None)
-            if fd is not None:
-                os.close(fd)
+            hall.put_away(me.id)
 
     def close(self) -> None:
         if self.me is not None and os.getpid() == self.pid:
             self._put_away(self.me)
             self.me = None
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """All of it, or an error: half a file must not be taken for a whole one."""
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def listen_at(path: Path, mode: int) -> socket.socket:

@@ -108,6 +108,10 @@ class Registry:
         """Names of those without whom no view can be decided."""
         return ()
 
+    def blocked_by(self) -> str | None:
+        """Why believing is refused again and again, if it is known."""
+        return None
+
     def leave(self) -> Decision | None:
         """This incarnation wants no more. The view without it, if that was decided."""
         return None

@@ -14,7 +14,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from peerlock.contract import Mode
 from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, UsageError
@@ -37,8 +37,10 @@ from peerlock.node.wire import (
 )
 
 log = logging.getLogger("peerlock")
+T = TypeVar("T")
 
 AGAIN_S = 0.02  # to ask the gate again, after somebody was about to leave us out
+PATIENCE_S = 2.5  # with somebody who keeps us from believing
 REDIAL_S = (0.0, 0.02, 0.1, 0.5, 1.0)
 
 
@@ -85,8 +87,14 @@ class Link:
             self.buffer[:left] = self.buffer[self.start : self.end]
             self.start, self.end = 0, left
         if self.end == len(self.buffer):
-            self.buffer.extend(bytes(len(self.buffer)))
+            self.grow(2 * len(self.buffer))
         return memoryview(self.buffer)[self.end :]
+
+    def grow(self, size: int) -> None:
+        """A larger buffer. A new one: whoever reads into the old one may still have a view of it."""
+        larger = bytearray(size)
+        larger[: self.end] = self.buffer[: self.end]
+        self.buffer = larger
 
     def arrived(self, count: int) -> None:
         """That many bytes are there. Frames are handled one after the other; a bad one ends the link."""
@@ -100,7 +108,7 @@ class Link:
                 first = self.start + LENGTH.size
                 if self.end - first < length:
                     if first + length > len(self.buffer):
-                        self.buffer.extend(bytes(first + length - len(self.buffer)))
+                        self.grow(first + length)
                     break
                 body = bytes(self.buffer[first : first + length])
                 self.start = first + length
@@ -125,6 +133,8 @@ class Shell:
         self.dialling: set[Peer] = set()  # a link is being made, or will be
         self.tries: dict[Peer, int] = {}  # since it last greeted us
         self.closing = False
+        self.outside = False  # the group went on without us, and we are about to join again
+        self.refused_since: float | None = None  # believing
         self.refusals: dict[str, float] = {}  # sentences of late, so that a log is not filled with one
         self.listeners: set[Callable[[], None]] = set()  # to the start of an epoch
         self.asking: set[Callable[[], None]] = set()  # for a status
@@ -177,15 +187,11 @@ class Shell:
         self.core.table.open = self.core.table.running = False
 
     def say_farewell(self) -> None:
-        """Give back what is held, and leave: nothing is granted here any more."""
+        """Nothing is granted here any more, who waits waits in vain, who holds has lost; then the group goes on without us."""
         core = self.core
-        for desk in list(core.table.busy()):
-            for ticket in [ticket for ticket in (desk.holder, *(desk.sharers or ())) if ticket is not None]:
-                desk.release(ticket, self.now())
-        core.flush()
         core.close(self.now())
         self.closing = True
-        decision = self.registry.leave()
+        decision = self.asked(self.registry.leave)
         if decision is not None:
             core.farewell(decision.epoch, decision.members)
 
@@ -196,6 +202,10 @@ class Shell:
 
     def after(self, seconds: float, act: Callable[[], None]) -> Any:
         raise NotImplementedError
+
+    def over(self) -> bool:
+        """The node has ended, without leaving."""
+        return False
 
     def connect(self, peer: Peer) -> None:
         """Make a link; `connected` or `not_connected` follows."""
@@ -216,8 +226,12 @@ class Shell:
             self.core.me = peer
             self.core.view.me = peer
         self.relisten()
+        self.outside = False
         decision = self.registry.change()
-        if decision is not None and peer in decision.members:
+        if decision is not None and peer not in decision.members:
+            # Taken in and left out again before we heard of it.
+            self.rejoin()
+        else:
             self.take(decision)
         self.core.flush()
 
@@ -230,7 +244,7 @@ class Shell:
 
     def again(self) -> None:
         """The group went on without us."""
-        if self.closing:
+        if self.closing or not self.outside:
             return
         for link in list(self.links.values()):
             self.forget(link)
@@ -238,8 +252,9 @@ class Shell:
         self.dialling.clear()
         try:
             self.enter_group()
-        except PeerlockError as problem:
+        except (PeerlockError, OSError) as problem:
             log.error("group %s: cannot join again: %s", self.group, problem)
+            self.outside = True
             self.after(REDIAL_S[-1], self.again)
 
     # -- the core's wishes ---------------------------------------------------------------------------------
@@ -278,16 +293,19 @@ class Shell:
     def look(self, peer: Peer) -> None:
         if self.closing:
             return
-        self.take(self.registry.newest())
-        if peer in self.core.view.coming and self.registry.lives(peer) is False:
+        self.take(self.asked(self.registry.newest))
+        if peer in self.core.view.coming and self.asked(self.registry.lives, peer) is False:
             log.info("group %s: %s is dead", self.group, peer)
-            self.take(self.registry.change())
+            self.take(self.asked(self.registry.change))
 
     def refresh(self) -> None:
-        self.take(self.registry.newest())
+        self.take(self.asked(self.registry.newest))
 
     def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
-        decision, stay = self.registry.exclude(peers)
+        answer = self.asked(self.registry.exclude, peers)
+        if answer is None:
+            return peers
+        decision, stay = answer
         if stay and stay != self.core.blockers:
             log.warning(
                 "group %s: no answer from %s, which may hold a lock: waiting for it",
@@ -298,28 +316,64 @@ class Shell:
         return stay
 
     def renew(self) -> None:
-        self.take(self.registry.change(even_if_the_same=True))
+        # Not at once: whoever finds that it is time for a new epoch is in the middle of something.
+        self.after(0.0, self.renewal)
+
+    def renewal(self) -> None:
+        if not self.closing:
+            self.core.renewing = False
+            self.take(self.asked(self.registry.change, True))
+            self.core.flush()
 
     def rejoin(self) -> None:
+        if self.outside or self.closing:
+            return  # that is under way
+        self.outside = True
         log.warning("group %s: left out of epoch %s; joining again", self.group, self.core.view.known)
-        self.registry.doubt()
+        self.asked(self.registry.doubt)
         self.after(0.0, self.again)
 
+    def asked(self, question: Callable[..., T], *words: Any) -> T | None:
+        """Ask the registry. If it cannot answer (a full disk), that is no answer, and the node goes on."""
+        try:
+            return question(*words)
+        except (PeerlockError, OSError) as problem:
+            self.complain(f"the registry does not answer: {problem}")
+            return None
+
+    def complain(self, why: str) -> None:
+        """One line in the log, and the same one not again for a while."""
+        now = self.now()
+        if now - self.refusals.get(why, -1e9) > 10.0:
+            if len(self.refusals) > 100:
+                self.refusals.clear()
+            self.refusals[why] = now
+            log.warning("group %s: %s", self.group, why)
+
     def open_gate(self) -> bool:
-        if self.registry.believe():
+        if self.asked(self.registry.believe):
+            self.refused_since = None
             return True
-        self.after(AGAIN_S, self.knock_again)
+        if self.refused_since is None:
+            self.refused_since = self.now()
+        if self.now() - self.refused_since > PATIENCE_S:
+            # Somebody who was about to leave us out is stopped in the middle of it. As a new incarnation we are free of it.
+            self.refused_since = None
+            self.complain("somebody keeps this node from taking locks; joining again under a new incarnation")
+            self.rejoin()
+        else:
+            self.after(AGAIN_S, self.knock_again)
         return False
 
     def knock_again(self) -> None:
         if not self.closing:
-            self.take(self.registry.newest())
+            self.take(self.asked(self.registry.newest))
             self.core.now = self.now()
             self.core.knock_if_needed()
             self.core.flush()
 
     def close_gate(self) -> None:
-        self.registry.doubt()
+        self.asked(self.registry.doubt)
 
     def wake_at(self, when: float) -> None:
         self.after(max(0.0, when - self.now()), self.tick)
@@ -476,12 +530,7 @@ class Shell:
 
     def ends(self, link: Link, why: str) -> None:
         """Something came that makes no sense, or was not let in."""
-        now = self.now()
-        if now - self.refusals.get(why, -1e9) > 10.0:
-            if len(self.refusals) > 100:
-                self.refusals.clear()
-            self.refusals[why] = now
-            log.warning("group %s: link closed: %s", self.group, why)
+        self.complain(f"link closed: {why}")
         link.close()
 
     def forget(self, link: Link) -> None:

@@ -385,7 +385,7 @@ class ThreadNode(Shell):
         return found[0]
 
     def leave(self) -> None:
-        """Leave the group. What is still held is given back first; who waits gets `NodeClosed`."""
+        """Leave the group. What is still held is lost; who waits gets `NodeClosed`."""
         if self.forked:
             return
         with self.mutex:
@@ -403,9 +403,7 @@ class ThreadNode(Shell):
         """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
         with self.mutex:
             self.usable()
-            self.core.now = self.now()
             self.core.full()
-            self.core.flush()
 
     # -- the shell -----------------------------------------------------------------------------------------
 

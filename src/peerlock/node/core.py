@@ -13,9 +13,9 @@ it asks for. After every event the shell calls `flush`, and each peer that somet
     gate_opens(), tick()                          open_gate(), close_gate(), wake_at(when)
     (and the desks' acquire, release, cancel)     learned(epoch, members), started(epoch), note(level, sentence)
 
-**Links.** Of two members the greater one dials. A link carries the frames of one session, whichever way it was made;
-a new one takes the place of the old. What a peer says that makes no sense raises `ProtocolError`: the shell closes
-that link, and nothing else happens.
+**Links.** Of two members the greater one dials, and a joiner dials everybody. A link carries the frames of one
+session, whichever way it was made; a new one takes the place of the old. What a peer says that makes no sense raises
+`ProtocolError`: the shell closes that link, and nothing else happens.
 
 **Silence.** Somebody waits, or the reports of the next epoch are not all here: then a peer that has said nothing for
 a second is asked whether it is there, and one that has not answered for another `patience_s` is named to the
@@ -31,9 +31,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
-from peerlock.node.seat import CLOCK_BITS
 from peerlock.node.session import Session
-from peerlock.node.table import Limits, Table, disagreement
+from peerlock.node.table import NEAR_THE_END, Limits, Table, disagreement
 from peerlock.node.view import View
 from peerlock.node.wire import (
     VERSION,
@@ -57,7 +56,6 @@ from peerlock.node.wire import (
 TICK_S = 0.5
 SILENCE_S = 1.0  # before somebody is asked whether it is there
 PATIENCE_S = 1.5  # before who does not answer is named to the registry
-NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 20)  # a clock that needs a new epoch
 
 
 class Shell(Protocol):
@@ -143,7 +141,7 @@ class Core:
             self.shell.rejoin()
             return
         for peer in members:
-            if peer != self.me and self.session(peer).linked is False and self.me > peer:
+            if peer != self.me and not self.session(peer).linked and self.dials(peer):
                 self.shell.dial(peer)
         self.report()
         self.alarm()
@@ -188,6 +186,7 @@ class Core:
     def rejoined(self, me: Peer) -> None:
         """A new incarnation of this node, which knows what the old one knew of epochs, and nothing else."""
         known = self.view.known
+        self.table.drop("this node has joined its group again")
         self.me = me
         self.view = self.views_of(me)
         self.view.known = known
@@ -201,6 +200,10 @@ class Core:
             found = self.sessions[peer] = self.sessions_of(peer)
             found.heard = self.now
         return found
+
+    def dials(self, peer: Peer) -> bool:
+        """Of two the greater one dials; but a joiner dials everybody, for nobody has heard of it."""
+        return self.me > peer or not self.view.epoch
 
     def hello(self, peer: Peer) -> Hello:
         """Our first words on a link to that peer."""
@@ -240,6 +243,8 @@ class Core:
 
     def tell_the_view(self, session: Session) -> None:
         """To somebody who seems to know only an older one."""
+        if not self.view.coming:
+            return  # we do not know who is in it: we have just joined again
         self.send(session, Decided(self.view.known, self.view.coming))
 
     def unlinked(self, peer: Peer, now: float) -> None:
@@ -249,7 +254,7 @@ class Core:
             session.unlink()
         if peer in self.view.coming:
             self.shell.look(peer)
-        if peer in self.view.coming and self.me > peer and peer in self.sessions:
+        if peer in self.view.coming and self.dials(peer) and peer in self.sessions:
             self.shell.dial(peer)
 
     def receive(self, peer: Peer, frame: Frame, now: float) -> None:
@@ -393,15 +398,17 @@ class Core:
                 table.gate = table.open = False
                 self.shell.close_gate()
             self.used = table.grants
+        waits = self.view.wedged or table.waiting()
+        if waits or table.gate:
+            self.alarm()
+        if table.clocks_run_out():
+            self.full()
         if self.view.wedged:
             self.shell.refresh()
-        waits = self.view.wedged or table.waiting()
         if waits:
             self.look_for_silence(now)
         else:
             self.blockers = ()
-        if waits or table.gate:
-            self.alarm()
 
     def look_for_silence(self, now: float) -> None:
         suspects = []

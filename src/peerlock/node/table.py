@@ -31,6 +31,8 @@ from peerlock.node.session import Session
 from peerlock.node.wire import LENGTH, LockReport, LockStatus, Said, Spoken, WaiterStatus, packed, spoken
 
 WAITING, HELD, DONE, LOST, FAILED = range(5)
+OFTEN = 1 << 18  # grants
+NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 24)  # a clock that needs a new epoch
 
 
 class Limits(Struct, frozen=True):
@@ -86,6 +88,7 @@ class Table:
         self.open = False  # both
         self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
         self.bound = limits.idle_locks
+        self.looked = 0  # grants when the clocks were last looked at
         # for the metrics
         self.grants = self.waits = self.losses = self.messages = 0
         self.wait_s = self.hold_s = 0.0
@@ -147,8 +150,9 @@ class Table:
             if desk.want is not None or me in inside:
                 self.desks[name] = desk
             else:
-                desk.at = "ending"  # whoever still has this desk looks for the new one
+                desk.at, desk.free = "ending", False  # whoever still has this desk looks for the new one
         self.bound = max(self.limits.idle_locks, 2 * len(self.desks))
+        self.looked = self.grants
         for desk in list(self.desks.values()):
             number, _ = self.opening.get(desk.name, (desk.spoken.number, {}))
             if number != desk.spoken.number and desk.want is not None:
@@ -160,6 +164,13 @@ class Table:
             self.start(desk)
         for desk in list(self.desks.values()):
             desk.settled(now)
+
+    def clocks_run_out(self) -> bool:
+        """Is a clock so near its end that a new epoch is needed? Looked at before it could have got there unseen."""
+        if self.grants - self.looked < OFTEN:
+            return False
+        self.looked = self.grants
+        return any(desk.clock > NEAR_THE_END for desk in self.desks.values())
 
     def wedge(self) -> None:
         self.running = self.open = False

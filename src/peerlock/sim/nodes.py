@@ -87,6 +87,7 @@ class Process:
         self.links: dict[Peer, Link] = {}
         self.greeted: dict[Link, Peer] = {}
         self.alive, self.paused, self.leaving = True, False, False
+        self.went_on = world.now  # was started, or continued
         self.postponed: list[Callable[[], None]] = []
         self.users: list[User] = []
 
@@ -129,6 +130,10 @@ class Process:
 
     def renew(self) -> None:
         self.world.faults["renewal"] += 1
+        self.world.later(0.0, lambda: self.do(self.renewal))
+
+    def renewal(self) -> None:
+        self.core.renewing = False
         self.world.registry.change(self, even_if_the_same=True)
 
     def rejoin(self) -> None:
@@ -253,6 +258,10 @@ class Registry:
 
     def exclude(self, process: Process, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
         without = tuple(peer for peer in peers if not self.lives(peer) or peer not in self.believers)
+        for peer in without:
+            stopped = self.world.by_peer[peer]
+            if stopped.alive and not stopped.leaving and self.world.now - stopped.went_on > 3.0 and not stopped.paused:
+                raise Broken(f"{process.name} wants to leave out {stopped.name}, which is well")
         if without:
             self.change(process, without)
         return tuple(peer for peer in peers if peer not in without)
@@ -267,7 +276,7 @@ class Registry:
 
 class Wish(Ticket):
     def __init__(self, mode: Mode, user: User) -> None:
-        self.mode, self.user, self.asked = mode, user, False
+        self.mode, self.user, self.asked, self.lock = mode, user, False, ""
 
     def woken(self) -> None:
         if self.asked:
@@ -289,10 +298,14 @@ class User:
         world, core = self.process.world, self.process.core
         if core.closed or (world.calm and world.random.random() < 0.5):
             return
+        lock = self.lock
+        if world.random.random() < 0.05:
+            lock = f"rare-{world.random.randrange(60)}"  # more of them than a node remembers
         mode: Mode = "read" if world.plan.readers and world.random.random() < 0.5 else "write"
         self.wish = wish = Wish(mode, self)
         core.now = world.now
-        core.table.desk(self.lock, spoken(world.plan.algorithm)).acquire(wish, world.now)
+        wish.lock = lock
+        core.table.desk(lock, spoken(world.plan.algorithm)).acquire(wish, world.now)
         wish.asked = True
         if wish.state == HELD:
             self.entered(wish)
@@ -421,22 +434,22 @@ class World:
 
     def entered(self, user: User, wish: Wish) -> None:
         self.grants += 1
-        holds = self.holds.setdefault(user.lock, {})
+        holds = self.holds.setdefault(wish.lock, {})
         for other, theirs in holds.items():
             if theirs.mode == "write" or wish.mode == "write":
                 raise Broken(
-                    f"two hold {user.lock} at {self.now:.6f}: {other.process.name} ({theirs.mode}, fence {theirs.fence}) and "
+                    f"two hold {wish.lock} at {self.now:.6f}: {other.process.name} ({theirs.mode}, fence {theirs.fence}) and "
                     f"{user.process.name} ({wish.mode}, fence {wish.fence})"
                 )
-        last = self.fences.setdefault(user.lock, {"read": 0, "write": 0})
+        last = self.fences.setdefault(wish.lock, {"read": 0, "write": 0})
         before = last["write"] if wish.mode == "read" else max(last.values())
         if wish.fence <= before:
-            raise Broken(f"fence {wish.fence} of {user.process.name} for {user.lock} comes after {before}")
+            raise Broken(f"fence {wish.fence} of {user.process.name} for {wish.lock} comes after {before}")
         last[wish.mode] = max(last[wish.mode], wish.fence)
         holds[user] = wish
 
     def left(self, user: User, wish: Wish) -> None:
-        self.holds.get(user.lock, {}).pop(user, None)
+        self.holds.get(wish.lock, {}).pop(user, None)
 
     # -- faults --------------------------------------------------------------------------------------------
 
@@ -521,7 +534,7 @@ class World:
         self.later(after, lambda: self.resume(process))
 
     def resume(self, process: Process) -> None:
-        process.paused = False
+        process.paused, process.went_on = False, self.now
         postponed, process.postponed = process.postponed, []
         for act in postponed:
             process.do(act)

@@ -1,0 +1,281 @@
+"""How fast is the lock? Ratios, against something else in the same run on the same machine.
+
+- `uncontended_over_asyncio_lock`: an entry that nobody competes for, against `asyncio.Lock`, which shares nothing with
+  anybody. Both are timed in turns in one process, which is a member of a group of three; the metrics count, and no
+  message is sent.
+- `handover_over_wire`: from the release in one process to the grant in another, against a message that one process sends
+  to the other over a bare socket of the same event loop. Both after the same pause: a core that has slept wakes slowly,
+  in either case.
+- `first_touch_over_wire`: a lock that nobody has used before, with five members.
+- `bytes_a_lock`: 100,000 locks used once each, and what is left of them after the idle ones were collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+ROUNDS, ENTRIES = 15, 20_000
+HANDOVERS, PAUSE_S = 2_000, 0.0003
+FRESH, LOCKS = 300, 100_000
+
+
+class Figures(Struct, frozen=True):
+    loop: str
+    uncontended_us: float
+    asyncio_lock_us: float
+    uncontended_over_asyncio_lock: float
+    uncontended_messages: int
+    wire_us: float
+    handover_us: float
+    handover_over_wire: float
+    first_touch_us: float
+    first_touch_over_wire: float
+    bytes_a_lock: float
+    bytes_a_lock_after_collection: float
+
+
+def measure(step: Callable[[str], None] = lambda words: None) -> Figures:
+    with tempfile.TemporaryDirectory(prefix="peerlock-bench-") as place:
+        directory = Path(place)
+        step("entries that nobody competes for")
+        with idle_members(directory, 2):
+            alone = ask(directory, "alone")
+        step("a message over a bare socket")
+        wire = pair(directory, "wire")
+        step("hand-over between two processes")
+        handover = pair(directory, "handover")
+        step("locks that nobody has used before")
+        with idle_members(directory, 4):
+            fresh = ask(directory, "fresh")
+        step("100,000 locks")
+        memory = ask(directory, "memory")
+    return Figures(
+        alone["loop"],
+        alone["peerlock"],
+        alone["asyncio"],
+        alone["peerlock"] / alone["asyncio"],
+        alone["messages"],
+        wire,
+        handover,
+        handover / wire,
+        fresh["us"],
+        fresh["us"] / wire,
+        memory["used"],
+        memory["left"],
+    )
+
+
+# -- processes ---------------------------------------------------------------------------------------------
+
+
+def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "peerlock.bench.lock", str(directory), *words]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def ask(directory: Path, role: str) -> dict[str, Any]:
+    process = start(directory, role)
+    out, _ = process.communicate(timeout=300)
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+@contextlib.contextmanager
+def idle_members(directory: Path, count: int) -> Iterator[None]:
+    members = [start(directory, "idle") for _ in range(count)]
+    try:
+        for member in members:
+            assert member.stdout is not None
+            member.stdout.readline()
+        yield
+    finally:
+        for member in members:
+            member.communicate(b"\n", timeout=30)
+
+
+def pair(directory: Path, role: str) -> float:
+    """Two processes that write down when they gave and when they got; the median of what lies in between."""
+    processes = [start(directory, role, side) for side in ("one", "two")]
+    given: dict[int, float] = {}
+    got: dict[int, float] = {}
+    for process in processes:
+        out, _ = process.communicate(timeout=300)
+        told = json.loads(out.splitlines()[-1])
+        given |= {int(number): when for number, when in told["given"].items()}
+        got |= {int(number): when for number, when in told["got"].items()}
+    between = [got[number] - given[number] for number in got if number in given]
+    return statistics.median(between) * 1e6
+
+
+# -- in them -----------------------------------------------------------------------------------------------
+
+
+async def be_idle(directory: Path) -> None:
+    import peerlock
+
+    async with peerlock.join("bench", dir=directory):
+        print("in", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+
+
+async def be_alone(directory: Path) -> dict[str, Any]:
+    import peerlock
+
+    async with peerlock.join("bench", dir=directory) as node:
+        lock, other = node.lock("mine"), asyncio.Lock()
+        async with lock:
+            pass
+        before = node.core.table.messages
+        times: dict[str, list[float]] = {"peerlock": [], "asyncio": []}
+        for _ in range(ROUNDS):
+            times["asyncio"].append(await timed(other))
+            times["peerlock"].append(await timed(lock))
+        best = {name: statistics.median(values) for name, values in times.items()}
+        return {**best, "messages": node.core.table.messages - before, "loop": type(node._loop).__module__}
+
+
+async def timed(lock: Any) -> float:
+    began = time.perf_counter()
+    for _ in range(ENTRIES):
+        async with lock:
+            pass
+    return (time.perf_counter() - began) / ENTRIES * 1e6
+
+
+async def hand_over(directory: Path) -> dict[str, Any]:
+    """Each releases when the other has waited for a while: the fence tells which release goes with which grant."""
+    import peerlock
+
+    given, got = {}, {}
+    async with peerlock.join("bench-pair", dir=directory) as node:
+        while len(node.members) < 2:
+            await asyncio.sleep(0.01)
+        lock = node.lock("ball")
+        for _ in range(HANDOVERS):
+            hold = await lock.acquire()
+            got[hold.fence] = time.monotonic()
+            await asyncio.sleep(PAUSE_S)
+            given[hold.fence + 1] = time.monotonic()
+            hold.release()
+        await asyncio.sleep(0.2)
+    return {"given": given, "got": got}
+
+
+async def bare_wire(directory: Path, side: str) -> dict[str, Any]:
+    """A ball over a Unix socket, held as long as the lock is, with the protocol that the lock's links use."""
+    path, done = str(directory / "wire"), asyncio.Event()
+    given: dict[int, float] = {}
+    got: dict[int, float] = {}
+    loop = asyncio.get_running_loop()
+
+    class Ball(asyncio.BufferedProtocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport, self.buffer = transport, bytearray(4096)
+            if side == "two":
+                self.throw(1)
+
+        def get_buffer(self, sizehint: int) -> bytearray:
+            return self.buffer
+
+        def buffer_updated(self, count: int) -> None:
+            number = int.from_bytes(self.buffer[:8], "big")
+            got[number] = time.monotonic()
+            if number >= 2 * HANDOVERS:
+                self.throw(number + 1)
+                done.set()
+                return
+            loop.call_later(PAUSE_S, self.throw, number + 1)
+
+        def throw(self, number: int) -> None:
+            given[number] = time.monotonic()
+            self.transport.write(number.to_bytes(8, "big"))
+
+        def connection_lost(self, problem: Exception | None) -> None:
+            done.set()
+
+    if side == "one":
+        server = await loop.create_unix_server(Ball, path)
+        await done.wait()
+        server.close()
+    else:
+        for _ in range(500):
+            if os.path.exists(path):
+                break
+            await asyncio.sleep(0.01)
+        await loop.create_unix_connection(Ball, path)
+        await done.wait()
+    return {"given": given, "got": got}
+
+
+async def fresh_locks(directory: Path) -> dict[str, Any]:
+    import peerlock
+
+    times = []
+    async with peerlock.join("bench", dir=directory) as node:
+        while len(node.members) < 5:
+            await asyncio.sleep(0.01)
+        for number in range(FRESH):
+            lock = node.lock(f"fresh-{number}")
+            began = time.perf_counter()
+            hold = await lock.acquire()
+            times.append(time.perf_counter() - began)
+            hold.release()
+            await asyncio.sleep(PAUSE_S)
+    return {"us": statistics.median(times) * 1e6}
+
+
+async def many_locks(directory: Path) -> dict[str, Any]:
+    import peerlock
+
+    async with peerlock.join("bench-memory", dir=directory, idle_locks=2 * LOCKS) as node:
+        gc.collect()
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(LOCKS):
+            async with node.lock(f"lock-{number:06}"):
+                pass
+        gc.collect()
+        full, _ = tracemalloc.get_traced_memory()
+        node.collect()
+        await asyncio.sleep(0.1)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        return {"used": (full - before) / LOCKS, "left": (after - before) / LOCKS}
+
+
+def main() -> None:
+    directory, role, *more = sys.argv[1:]
+    roles: dict[str, Callable[[], Any]] = {
+        "idle": lambda: be_idle(Path(directory)),
+        "alone": lambda: be_alone(Path(directory)),
+        "handover": lambda: hand_over(Path(directory)),
+        "wire": lambda: bare_wire(Path(directory), more[0]),
+        "fresh": lambda: fresh_locks(Path(directory)),
+        "memory": lambda: many_locks(Path(directory)),
+    }
+    with contextlib.suppress(ModuleNotFoundError):
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            print(json.dumps(runner.run(roles[role]())), flush=True)
+            return
+    print(json.dumps(asyncio.run(roles[role]())), flush=True)
+
+
+if __name__ == "__main__":
+    main()
