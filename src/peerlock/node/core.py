@@ -116,6 +116,7 @@ class Core:
         self.query = 0
         self.blockers: tuple[Peer, ...] = ()  # silent, and may not be left out
         self.alarmed = False  # a tick is under way
+        self.due = 0.0  # for which time
         self.used = 0  # grants at the last tick
         self.views = 0  # epochs started here
         self.waiting_since: float | None = None
@@ -366,7 +367,8 @@ class Core:
     def alarm(self) -> None:
         if not self.alarmed and not self.closed:
             self.alarmed = True
-            self.shell.wake_at(self.now + TICK_S)
+            self.due = self.now + TICK_S
+            self.shell.wake_at(self.due)
 
     def knock(self) -> None:
         if not self.table.gate and self.shell.open_gate():
@@ -393,6 +395,10 @@ class Core:
         self.now = now
         self.alarmed = False
         table = self.table
+        if now - self.due > TICK_S:
+            # It was we who slept: what the others said meanwhile has not been read yet.
+            for session in self.sessions.values():
+                session.heard, session.pinged = now, 0.0
         if table.gate:
             if table.grants == self.used and not any(desk.has for desk in table.busy()):
                 table.gate = table.open = False
