@@ -4,10 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
+.PHONY: demo demo-papers bench-lock sim-nodes check-views torture test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
 
+# Five real processes and one lock; ALGORITHM=NAME chooses another algorithm.
 demo: $(VENV)/demo
 	$(BIN)/python examples/demo.py
+
+# The papers side by side, simulated.
+demo-papers: $(VENV)/demo
+	$(BIN)/python examples/papers.py
 
 test: $(VENV)/test debian check-style check-types check-imports unit
 
@@ -27,6 +32,21 @@ check-imports: $(VENV)/test
 
 unit: $(VENV)/test
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+bench-lock: $(VENV)/test
+	$(BIN)/peerlock bench lock
+
+# Whole nodes, simulated: ten thousand seeds, two minutes.
+sim-nodes: $(VENV)/test
+	$(BIN)/peerlock sim-nodes --seeds 1..10000
+
+# The view change in every interleaving, and without each of its rules.
+check-views: $(VENV)/test
+	$(BIN)/peerlock check-views --deep
+
+# Ten real processes, killed, stopped and started again, a minute a seed.
+torture: $(VENV)/test
+	$(BIN)/python -m peerlock.bench.torture --seconds 60 --seeds 1,2,3
 
 bench-sim: $(VENV)/test
 	$(BIN)/peerlock bench sim

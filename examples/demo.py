@@ -1,56 +1,120 @@
-"""`make demo`: the papers side by side, in a minute.
+"""`make demo`: five processes, one lock, no server, and one of them is killed while it holds the lock.
 
-Five computers share one thing, and only one of them may use it at a time. There is no server to ask. They have to agree
-among themselves, by messages that take time and may overtake each other. Seven ways to do that, on the same work.
+Each process reads a number from a file, adds one and writes it back, as often as it can. Without a lock two of them
+would read the same number and an update would be lost. The lock is a classic algorithm that the five run among
+themselves: ALGORITHM=NAME chooses another one.
 """
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-OUT = Path("out")
-ALGORITHMS = [
-    "suzuki-kasami-a", "suzuki-kasami-b", "helary-plouzeau-raynal", "dijkstra-ring", "ricart-agrawala", "carvalho-roucairol",
-    "ricart-agrawala-token",
-]  # fmt: skip
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from peerlock.algorithms import CATALOGUE, Size
+from peerlock.bench.crowd import ENTRIES, EPOCH, HOLDS, MESSAGES, STATE, WAITS, Account, Crowd
+from peerlock.errors import PeerlockError
+from peerlock.node.wire import ON_THE_WIRE, spoken
+
+PEOPLE, HOLD_US = 5, 300
 
 
-def say(words: str) -> None:
-    print(f"\n{words}\n", flush=True)
+def formula(algorithm: str, n: int) -> str:
+    claimed = CATALOGUE[algorithm].claimed
+    bounds = claimed.bounds(Size(n=n, e=n * (n - 1) // 2, d=1)) if claimed else None
+    if claimed is None or bounds is None:
+        return "-"
+    least, most = bounds
+    return f"{claimed.words.split(',')[0]}: {least if least == most else f'{least} to {most}'}"
 
 
-def peerlock(*words: str) -> None:
-    print("$ peerlock", *words, flush=True)
-    subprocess.run([sys.executable, "-m", "peerlock", *words], check=True)
+def shown(crowd: Crowd, left: float) -> Table:
+    board = crowd.board
+    table = Table(title=f"{crowd.algorithm}: {left:4.1f} s left, the number is {board[0]:,}")
+    for column in ("process", "pid", "state", "entries", "messages an entry", "epoch"):
+        table.add_column(column, justify="right" if column in ("entries", "messages an entry", "epoch") else "left")
+    for person in crowd.people:
+        entries = board.row(person.number, ENTRIES)
+        state = board.row(person.number, STATE)
+        dead = person.process.poll() is not None
+        words = "[red]killed[/]" if dead else "[green]holds[/]" if state == HOLDS else "waits" if state == WAITS else ""
+        each = f"{board.row(person.number, MESSAGES) / entries:.2f}" if entries else ""
+        table.add_row(
+            str(person.number + 1),
+            str(person.process.pid),
+            words,
+            f"{entries:,}",
+            each,
+            str(board.row(person.number, EPOCH)),
+        )
+    return table
 
 
-def main() -> None:
-    OUT.mkdir(exist_ok=True)
-    say(__doc__.strip().split("\n\n")[1] if __doc__ else "")
+def totals(crowd: Crowd) -> tuple[int, int]:
+    rows = range(crowd.next)
+    return sum(crowd.board.row(row, ENTRIES) for row in rows), sum(crowd.board.row(row, MESSAGES) for row in rows)
 
-    say("1. First come, first served, by asking everybody: three nodes want to enter at the same time.")
-    trace = str(OUT / "ricart-agrawala.jsonl")
-    peerlock("sim", "ricart-agrawala", "-n", "3", "--entries", "1", "--trace", trace)
-    peerlock("diagram", trace)
-    say("Each asked the two others and entered (the thick line) when both had replied: 4 messages an entry, always.")
 
-    say("2. All algorithms, five nodes, the same work. A hop takes 1 unit of time on average.")
-    plot = str(OUT / "compare.png")
-    peerlock("compare", *ALGORITHMS, "--plot", plot, "--seed", "1..3")
-    say(
-        "The token algorithms (suzuki-kasami, -token, helary) need about half the messages of asking everybody\n"
-        "(ricart-agrawala), and Dijkstra's ring fewer still, because a message there serves many."
-    )
+def show(algorithm: str, seconds: float, console: Console) -> tuple[Account, tuple[int, int]]:
+    """What the counter says in the end, and entries and messages up to the kill."""
+    with tempfile.TemporaryDirectory(prefix="peerlock-demo-") as place:
+        crowd = Crowd(Path(place), "demo", algorithm, PEOPLE, hold_us=HOLD_US)
+        began, before = time.monotonic(), (0, 0)
+        with Live(shown(crowd, seconds), console=console, refresh_per_second=8) as live:
+            while (passed := time.monotonic() - began) < seconds:
+                time.sleep(0.05)
+                live.update(shown(crowd, seconds - passed))
+                holders = [person for person in crowd.people if crowd.board.row(person.number, STATE) == HOLDS]
+                if not before[0] and passed > seconds / 2 and holders:
+                    before = totals(crowd)
+                    crowd.kill(holders[0])
+            live.update(shown(crowd, 0.0))
+        crowd.people = [person for person in crowd.people if person.process.poll() is None]
+        return crowd.end(), before
 
-    say("3. A printed algorithm that is wrong: Suzuki and Kasami's Algorithm B, 100 runs as printed, 100 repaired.")
-    peerlock("sim", "suzuki-kasami-b", "-n", "3", "--seed", "1..100", "--as-printed")
-    peerlock("sim", "suzuki-kasami-b", "-n", "3", "--seed", "1..100")
-    say(
-        f"As printed, nodes are left waiting for ever. The plot of the comparison is in {plot}, the first run in {trace}."
-    )
+
+def main() -> int:
+    chosen = os.environ.get("ALGORITHM")
+    seconds = float(os.environ.get("DEMO_SECONDS", "10"))
+    algorithms = [chosen] if chosen else ["suzuki-kasami-a", "ricart-agrawala"]
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    bad = 0
+    for algorithm in algorithms:
+        try:
+            spoken(algorithm)
+        except PeerlockError as problem:
+            print(f"{problem} Allowed are: {', '.join(ON_THE_WIRE)}.", file=sys.stderr)
+            return 2
+        console.print(
+            f"\nFive processes share one lock ({algorithm}) and a number in a file; there is no server.\n"
+            f"After {seconds / 2:g} s the one that holds the lock is killed with SIGKILL.\n"
+        )
+        account, (entries, messages) = show(algorithm, seconds, console)
+        console.print(
+            f"\nentries {account.entries:,}   [bold]lost updates {account.lost_updates}   overlaps {account.overlaps}[/]   "
+            f"fences out of order {account.fences_out_of_order}   killed while holding {account.faults['kill']}"
+        )
+        console.print(
+            f"hand-over from process to process: {account.hand_over_us[0]:,.0f} us, "
+            f"99 % within {account.hand_over_us[1]:,.0f} us"
+        )
+        for n, words, count, sent in (
+            (PEOPLE, "before", entries, messages),
+            (PEOPLE - 1, "after", account.entries - entries, account.messages - messages),
+        ):
+            each = f"{sent / count:.2f}" if count else "-"
+            console.print(f"messages an entry {words} the kill, {n} nodes: {each}; the paper: {formula(algorithm, n)}")
+        bad += account.lost_updates + account.overlaps + account.fences_out_of_order + account.starved
+    if not chosen:
+        console.print(f"\nAny other: ALGORITHM={ON_THE_WIRE[-1]} make demo. The papers side by side: make demo-papers.")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

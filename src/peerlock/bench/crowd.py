@@ -23,9 +23,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
-COUNTER, FENCE, INSIDE, OVERLAPS, DISORDER, STOP = range(6)
+COUNTER, FENCE, INSIDE, OVERLAPS, DISORDER, STOP, LEFT_NS, LEFT_BY = range(8)
 HEAD, ROW, ROWS = 16, 8, 256
 PID, ENTRIES, MESSAGES, STATE, LAST_S, WAIT_US, PENDING, EPOCH = range(ROW)
 NOWHERE, WAITS, HOLDS = range(3)
@@ -74,7 +75,8 @@ class Account(Struct, frozen=True):
     killed_inside: int  # a process that was killed between its two writes: the counter may have one more
     faults: dict[str, int]
     starved: int  # processes that lived to the end and never got in
-    hand_over_us: tuple[float, float]  # median and 99th percentile of the time from asking to entering
+    hand_over_us: tuple[float, float]  # from leaving in one process to entering in another: median, 99th percentile
+    longest_wait_s: float
     messages: int
 
 
@@ -144,8 +146,13 @@ class Crowd:
                 person.process.wait()
         board = self.board
         entries = sum(board.row(number, ENTRIES) for number in range(self.next))
-        waits = sorted(board.row(number, WAIT_US) for number in range(self.next) if board.row(number, ENTRIES))
-        middle = waits[len(waits) // 2] if waits else 0
+        waits = [board.row(number, WAIT_US) for number in range(self.next)]
+        times = sorted(
+            time
+            for path in self.directory.glob("times-*")
+            for time in msgspec.json.decode(path.read_bytes(), type=list[float])
+        )
+        middle, late = (times[len(times) // 2], times[len(times) * 99 // 100]) if times else (0.0, 0.0)
         return Account(
             entries,
             board[COUNTER],
@@ -155,7 +162,8 @@ class Crowd:
             self.killed_inside,
             dict(self.faults),
             len(stuck) + sum(not board.row(person.number, ENTRIES) for person in self.people),
-            (float(middle), float(waits[-1] if waits else 0)),
+            (middle, late),
+            max(waits, default=0) / 1e6,
             sum(board.row(number, MESSAGES) for number in range(self.next)),
         )
 
@@ -180,7 +188,7 @@ class Crowd:
 async def take_part(directory: Path, group: str, algorithm: str, number: int, hold_us: int) -> None:
     import peerlock
 
-    board, me = Board(directory / "board"), os.getpid()
+    board, me, times = Board(directory / "board"), os.getpid(), list[float]()
     board.put(number, PID, me)
     async with peerlock.join(group, dir=directory, algorithm=algorithm) as node:
         lock = node.lock("counter")
@@ -188,7 +196,10 @@ async def take_part(directory: Path, group: str, algorithm: str, number: int, ho
             board.put(number, STATE, WAITS)
             asked = time.monotonic_ns()
             async with lock as hold:
-                waited = (time.monotonic_ns() - asked) // 1000
+                now = time.monotonic_ns()
+                waited = (now - asked) // 1000
+                if board[LEFT_BY] not in (0, me) and asked < board[LEFT_NS]:
+                    times.append((now - board[LEFT_NS]) / 1000)
                 enter(board, me, number, hold.fence)
                 if hold_us:
                     await asyncio.sleep(hold_us / 1e6)
@@ -196,6 +207,7 @@ async def take_part(directory: Path, group: str, algorithm: str, number: int, ho
             board.put(number, WAIT_US, max(waited, board.row(number, WAIT_US)))
             board.put(number, MESSAGES, node.core.table.messages)
             board.put(number, EPOCH, node.epoch)
+    (directory / f"times-{number}").write_bytes(msgspec.json.encode(times))
 
 
 def enter(board: Board, me: int, number: int, fence: int) -> None:
@@ -218,6 +230,7 @@ def leave(board: Board, me: int, number: int) -> None:
     if board[INSIDE] != me:
         board[OVERLAPS] += 1
     board[INSIDE] = 0
+    board[LEFT_BY], board[LEFT_NS] = me, time.monotonic_ns()
 
 
 def alive(pid: int) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from peerlock.algorithms import Chosen, choose
 from peerlock.check.model import Inbox, Local, Model
@@ -327,6 +327,9 @@ class Group(Struct, frozen=True):
     def name(self) -> str:
         return f"views of {self.algorithm.name}"
 
+    def with_algorithm(self, chosen: Chosen) -> Group:
+        return replace(self, algorithm=chosen)
+
     # What a `Model` asks of the algorithm that it runs.
     form: ClassVar[str] = "views"
     options: ClassVar[Mapping[str, Any]] = {}
@@ -407,4 +410,21 @@ def explore(
     return search, outcome, checks.verdicts(outcome.violated, outcome.finished)
 
 
-__all__ = ["Group", "Member", "Views", "choose", "explore", "properties"]
+_SK = choose("suzuki-kasami-a")
+_RA = choose("ricart-agrawala")
+_RW = choose("ricart-agrawala-rw")
+CLEAN = (
+    ("3 members, 2 crashes", Group(_SK, crashes=2)),
+    ("3 members, a crash and a renewal", Group(_SK, crashes=1, renewals=1)),
+    ("3 members, 2 renewals", Group(_SK, renewals=2)),
+    ("3 members, a crash and a leaver", Group(_RA, crashes=1, leavers=(3,))),
+    ("2 members, a joiner, a crash", Group(_SK, members=2, joiners=1, crashes=1)),
+    ("3 members, one is left out and comes back", Group(_SK, stops=1)),
+    ("3 readers and writers, a renewal", Group(_RW, renewals=1)),
+)
+DEEP = (
+    ("3 members, 2 renewals, permissions", Group(_RA, renewals=2)),
+    ("3 members, a crash and a renewal, permissions", Group(_RA, crashes=1, renewals=1)),
+    ("3 members, a joiner", Group(_SK, joiners=1)),
+    ("3 members, one is left out and comes back, permissions", Group(_RA, stops=1)),
+)

@@ -55,10 +55,23 @@ def run() -> int:
 
         _: Any = under_a_lock
     else:
-        from peerlock.cli import algorithms, bench, check, claims, compare, diagram, node, play, sim, verdicts
+        from peerlock.cli import (
+            algorithms,
+            bench,
+            certs,
+            check,
+            claims,
+            compare,
+            diagram,
+            node,
+            nodes,
+            play,
+            sim,
+            verdicts,
+        )
         from peerlock.cli import run as under_a_lock
 
-        _ = (algorithms, bench, check, claims, compare, diagram, node, play, sim, under_a_lock, verdicts)
+        _ = (algorithms, bench, certs, check, claims, compare, diagram, node, nodes, play, sim, under_a_lock, verdicts)
     try:
         code = app(standalone_mode=False)
         return code if isinstance(code, int) else 0

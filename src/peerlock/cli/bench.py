@@ -6,6 +6,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from peerlock.cli.app import app, console, print_json, progress
@@ -123,3 +124,42 @@ def bench_sim(
                 f"{row['seconds']:.1f}",
             )
         console().print(table)
+
+
+@bench.command("lock")
+def bench_lock(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The lock between real processes: an entry beside asyncio.Lock, a hand-over beside a bare message, memory."""
+    import msgspec
+    from rich.status import Status
+
+    from peerlock.bench import lock
+
+    err = Console(stderr=True)
+    with Status("", console=err) as shown:
+        figures = lock.measure(lambda words: shown.update(words) if err.is_terminal else None)
+    if json:
+        print_json(msgspec.to_builtins(figures))
+        return
+    table = Table("what", "here", "beside", "ratio", "bound", title=f"event loop: {figures.loop}")
+
+    def us(value: float) -> str:
+        return f"{value:,.2f} us"
+
+    table.add_row(
+        "an entry nobody competes for", us(figures.uncontended_us), f"asyncio.Lock {us(figures.asyncio_lock_us)}",
+        f"{figures.uncontended_over_asyncio_lock:.2f}", "2.5",
+    )  # fmt: skip
+    table.add_row(
+        "hand-over to another process", us(figures.handover_us), f"a bare message {us(figures.wire_us)}",
+        f"{figures.handover_over_wire:.2f}", "3",
+    )  # fmt: skip
+    table.add_row(
+        "first touch of a lock, 5 members", us(figures.first_touch_us), f"a bare message {us(figures.wire_us)}",
+        f"{figures.first_touch_over_wire:.2f}", "",
+    )  # fmt: skip
+    table.add_row("a lock used once", f"{figures.bytes_a_lock:.0f} bytes", "", "", "1024")
+    table.add_row("the same after collection", f"{figures.bytes_a_lock_after_collection:.1f} bytes", "", "", "0")
+    console().print(table)
+    console().print(f"Messages sent for the entries that nobody competed for: {figures.uncontended_messages}.")

@@ -1,0 +1,171 @@
+"""`peerlock sim-nodes` and `peerlock check-views`: the lock itself, simulated and checked."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from peerlock.cli.app import app, bar, console, numbers, print_json
+from peerlock.errors import UsageError
+
+
+@app.command("sim-nodes")
+def sim_nodes(
+    seeds: Annotated[str, typer.Option(help="Which seeds: 7, 1..10000 or 1,2,5.")] = "1..1000",
+    algorithm: Annotated[
+        str | None, typer.Option("-a", help="One algorithm; else all that are allowed, in turn.")
+    ] = None,
+    nodes: Annotated[int, typer.Option("-n", min=2, max=20, help="Nodes at the start.")] = 4,
+    grants: Annotated[int, typer.Option(min=1, help="Grants before the faults stop, at least.")] = 200,
+    planted: Annotated[str | None, typer.Option(help="Plant a bug; 'list' names them.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Simulate whole nodes, with crashes, restarts, pauses, joins, leaves, broken and slow links: one run a seed.
+
+    What runs are the objects that ship. Each run must never have two holders, must have fences that increase, and
+    everybody must get in when the faults have stopped. A failure names its seed and the command that shows it again, and
+    the exit code is 1.
+    """
+    from peerlock.node.wire import ON_THE_WIRE, spoken
+    from peerlock.planted import PLANTED
+    from peerlock.sim.nodes import HARMLESS
+
+    if planted == "list":
+        print("\n".join(PLANTED))
+        return
+    if planted is not None and planted not in PLANTED:
+        raise UsageError(f"No bug is called {planted!r}; there are: {', '.join(PLANTED)}.")
+    if algorithm is not None:
+        spoken(algorithm)
+    wanted = numbers(seeds, "seed")
+    jobs = [(seed, algorithm or ON_THE_WIRE[seed % len(ON_THE_WIRE)], nodes, grants, planted or "") for seed in wanted]
+    began, faults, total, failures = time.monotonic(), Counter[str](), Counter[str](), list[dict[str, Any]]()
+    least = min(grants, 10**9)
+    with bar("seeds", len(jobs)) as advance:
+        for found in _runs(jobs, processes or os.cpu_count() or 1):
+            advance(1)
+            if "problem" in found:
+                failures.append(found)
+                if planted is not None:
+                    break
+            else:
+                faults.update(found["faults"])
+                total.update({key: found[key] for key in ("grants", "epochs", "messages")})
+                least = min(least, sum(count for fault, count in found["faults"].items() if fault not in HARMLESS))
+    result = {
+        "seeds": len(wanted), "grants": total["grants"], "epochs": total["epochs"], "messages": total["messages"],
+        "faults": dict(sorted(faults.items())), "least_faults_a_seed": least,
+        "failures": failures, "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+    if json:
+        print_json(result)
+    else:
+        _show(result, faults)
+    for failure in failures[:5]:
+        again = f"peerlock sim-nodes --seeds {failure['seed']} -a {failure['algorithm']} -n {nodes} --grants {grants}"
+        again += f" --planted '{planted}'" if planted else ""
+        if not json:
+            print(f"seed {failure['seed']}: {failure['problem']}\n  again: {again}")
+    if failures:
+        raise typer.Exit(1)
+
+
+def _runs(jobs: list[Any], processes: int) -> Iterator[dict[str, Any]]:
+    if processes == 1 or len(jobs) < 20:
+        yield from map(_one, jobs)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap(_one, jobs, chunksize=8)
+
+
+def _one(job: tuple[int, str, int, int, str]) -> dict[str, Any]:
+    from peerlock.node.core import Core
+    from peerlock.planted import PLANTED
+    from peerlock.sim.nodes import Plan, run
+
+    seed, algorithm, nodes, grants, planted = job
+    plan = Plan(
+        algorithm=algorithm, nodes=nodes, most=nodes + 2, grants=grants, readers=algorithm.endswith("-rw"),
+        core=PLANTED.get(planted, Core),
+    )  # fmt: skip
+    try:
+        found = run(seed, plan)
+    except Exception as problem:  # an assertion of the node is a finding, too
+        return {"seed": seed, "algorithm": algorithm, "problem": f"{type(problem).__name__}: {problem}"}
+    return {
+        "seed": seed, "algorithm": algorithm, "grants": found.grants, "faults": dict(found.faults),
+        "epochs": found.epochs, "messages": found.messages,
+    }  # fmt: skip
+
+
+def _show(result: dict[str, Any], faults: Counter[str]) -> None:
+    from peerlock.sim.nodes import FAULTS
+
+    table = Table("fault", "times", title=f"{result['seeds']:,} seeds in {result['seconds']:,} s")
+    for fault in FAULTS:
+        table.add_row(fault, f"{faults[fault]:,}")
+    console().print(table)
+    console().print(
+        f"{result['grants']:,} grants, {result['epochs']:,} epochs, {result['messages']:,} messages; at least "
+        f"{result['least_faults_a_seed']} faults a seed; {len(result['failures'])} failures."
+    )
+
+
+@app.command("check-views")
+def check_views(
+    algorithm: Annotated[str | None, typer.Option("-a", help="One algorithm; else a few.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Larger groups and more changes: minutes.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Explore the view change in every interleaving, then again with each of its rules taken away.
+
+    Three nodes, two changes of the view: crashes, joins, leaves, a stopped member that is left out and comes back. With all
+    rules nobody ever is inside beside another and nobody waits for ever; without any one of them somebody is, or does.
+    """
+    from peerlock.algorithms import choose
+    from peerlock.check.view_change import CLEAN, DEEP, explore
+    from peerlock.check.view_mutants import MUTANTS
+    from peerlock.node.wire import spoken
+
+    if algorithm is not None:
+        spoken(algorithm)
+    rows: list[dict[str, Any]] = []
+    settings = [*CLEAN, *(DEEP if deep else [])]
+    with bar("groups", len(settings) + len(MUTANTS)) as advance:
+        for name, group in settings:
+            chosen = choose(algorithm) if algorithm else group.algorithm
+            rows.append(_explored(name, explore, group.with_algorithm(chosen)))
+            advance(1)
+        for mutant in MUTANTS:
+            rows.append({**_explored(f"without: {mutant.rule}", explore, mutant.group), "mutant": True})
+            advance(1)
+    bad = [row for row in rows if (row["violated"] is None) == ("mutant" in row)]
+    if json:
+        print_json({"rows": rows, "as_expected": not bad})
+    else:
+        table = Table("group", "algorithm", "states", "found")
+        for row in rows:
+            found = row["violated"] or ("nothing, complete" if row["finished"] else "nothing, unfinished")
+            table.add_row(row["name"], row["algorithm"], f"{row['states']:,}", found)
+        console().print(table)
+        console().print("As it must be." if not bad else f"Not as it must be: {', '.join(row['name'] for row in bad)}")
+    if bad:
+        raise typer.Exit(1)
+
+
+def _explored(name: str, explore: Any, group: Any) -> dict[str, Any]:
+    _, outcome, verdicts = explore(group, 100_000_000)
+    never = [prop for prop, verdict in verdicts.items() if verdict == "violated"]
+    return {
+        "name": name, "algorithm": group.algorithm.name, "states": outcome.states, "depth": outcome.depth,
+        "finished": outcome.finished, "violated": outcome.violated or (never[0] if never and outcome.finished else None),
+        "seconds": round(outcome.seconds, 1),
+    }  # fmt: skip
