@@ -33,6 +33,7 @@ from peerlock.node.table import Limits
 from peerlock.node.wire import DEFAULT, Peer
 
 T = TypeVar("T")
+DAY_S = 86_400.0
 
 
 class NothingHappens(AssertionError):
@@ -48,6 +49,11 @@ class _NoTime(selectors.SelectSelector):
         if timeout is None:
             raise NothingHappens(f"At {self.loop.time():g} s every task waits, and nothing will ever happen.")
         self.loop.passed += max(0.0, timeout)
+        if self.loop.passed > self.loop.limit_s:
+            self.loop.limit_s = float("inf")  # once; what is left is to be cleaned up
+            raise NothingHappens(
+                f"After {self.loop.passed:g} s of virtual time the scenario has not ended: somebody waits for ever."
+            )
         return super().select(0)
 
 
@@ -57,7 +63,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     virtual = True
 
     def __init__(self) -> None:
-        self.passed = 0.0
+        self.passed, self.limit_s = 0.0, DAY_S
         selector = _NoTime()
         selector.loop = self
         super().__init__(selector)
@@ -66,9 +72,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.passed
 
 
-def run(scenario: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in virtual time, to its end."""
+def run(scenario: Coroutine[Any, Any, T], *, limit_s: float = DAY_S) -> T:
+    """Run a coroutine in virtual time, to its end, which must come within `limit_s` virtual seconds: a day."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.limit_s = limit_s
         return runner.run(scenario)
 
 
