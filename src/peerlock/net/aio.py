@@ -38,7 +38,7 @@ from peerlock.net.certificates import name_in
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
-from peerlock.net.shell import Link, Shell
+from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell
 from peerlock.net.status import NodeStatus
 from peerlock.node.seat import CLOCK_BITS
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
@@ -53,6 +53,7 @@ NO_DESK = Desk("", spoken(DEFAULT), None)  # type: ignore[arg-type]  # never fre
 
 class AioLink(Link, asyncio.BufferedProtocol):
     transport: asyncio.Transport | None = None
+    late: asyncio.TimerHandle | None = None  # until it has said who it is
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # those of uvloop are not of asyncio's classes
@@ -74,6 +75,9 @@ class AioLink(Link, asyncio.BufferedProtocol):
         self.arrived(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.late is not None:
+            self.late.cancel()
+            self.shell._strangers.pop(self, None)  # type: ignore[attr-defined]
         self.shell.lost(self)
 
     def write(self, data: bytes) -> None:
@@ -384,7 +388,7 @@ class Node(Shell):
         self._time = self._loop.time if getattr(self._loop, "virtual", False) else time.monotonic
         self._yielded = 0.0
         self._servers: list[asyncio.Server] = []
-        self._strangers: set[Link] = set()
+        self._strangers: dict[AioLink, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         super().__init__(registry, group, algorithm, limits)
 
@@ -507,16 +511,17 @@ class Node(Shell):
             server.close()
         self._servers.append(server)
 
-    def _unknown(self, link: Link) -> None:
+    def _unknown(self, link: AioLink) -> None:
         """Somebody has dialled and has not said who it is. It has a little time for that."""
-        self._strangers.add(link)
+        self._strangers[link] = None
+        link.late = self._loop.call_later(HELLO_S, self._late, link)
+        if len(self._strangers) > STRANGERS:
+            self._late(next(iter(self._strangers)))
 
-        def late() -> None:
-            self._strangers.discard(link)
-            if link.peer is None and link.client is None and not link.closed:
-                self.ends(link, "somebody dialled and did not say who it is")
-
-        self._loop.call_later(10.0, late)
+    def _late(self, link: AioLink) -> None:
+        self._strangers.pop(link, None)
+        if link.peer is None and link.client is None and not link.closed:
+            self.ends(link, "somebody dialled and did not say who it is")
 
     def __repr__(self) -> str:
         return f"<node {self.name} of the group {self.group}, epoch {self.epoch}>"

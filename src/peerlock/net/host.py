@@ -489,6 +489,10 @@ class HostRegistry(Registry):
         with self.hall.guard:
             return self.hall.newest()
 
+    def confirms(self, decision: Decision) -> bool:
+        newest = self.newest()
+        return newest is not None and (newest.epoch > decision.epoch or newest == decision)
+
     def lives(self, peer: Peer) -> bool | None:
         with self.hall.guard:
             return self.hall.lives(peer.id)

@@ -66,6 +66,10 @@ class Registry:
         """The newest view, as far as it can be known without waiting."""
         return None
 
+    def confirms(self, decision: Decision) -> bool:
+        """A peer says that this was decided: was it, as far as can be known?"""
+        return True
+
     def change(self, even_if_the_same: bool = False) -> Decision | None:
         """A view of all who are there. If it is decided later, `shell.take` hears of it."""
         raise NotImplementedError

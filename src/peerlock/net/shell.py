@@ -40,6 +40,9 @@ log = logging.getLogger("peerlock")
 T = TypeVar("T")
 
 AGAIN_S = 0.02  # to ask the gate again, after somebody was about to leave us out
+FIRST = 2048  # bytes of a link's buffer, until it needs more
+STRANGERS = 256  # links at one time that have not said who they are
+HELLO_S = 10.0  # to say so
 PATIENCE_S = 2.5  # with somebody who keeps us from believing
 REDIAL_S = (0.0, 0.02, 0.1, 0.5, 1.0)
 
@@ -63,7 +66,7 @@ class Link:
         self.dialled = dialled  # whom we have dialled; None: somebody has dialled us
         self.peer: Peer | None = None  # who has greeted us
         self.client: Any = None  # what serves the other end, if it is not a member
-        self.buffer = bytearray(16384)
+        self.buffer = bytearray(FIRST)
         self.start = self.end = 0
         self.limit = LARGEST_HELLO
         self.certificate: str | None = None
@@ -118,7 +121,7 @@ class Link:
         if self.start == self.end:
             self.start = self.end = 0
             if len(self.buffer) > 65536:
-                self.buffer = bytearray(16384)
+                self.buffer = bytearray(16384)  # a large frame is rare
         shell.core.flush()
 
 
@@ -297,6 +300,9 @@ class Shell:
         if peer in self.core.view.coming and self.asked(self.registry.lives, peer) is False:
             log.info("group %s: %s is dead", self.group, peer)
             self.take(self.asked(self.registry.change))
+
+    def confirms(self, epoch: int, members: tuple[Peer, ...]) -> bool:
+        return bool(self.asked(self.registry.confirms, Decision(epoch, members)))
 
     def refresh(self) -> None:
         self.take(self.asked(self.registry.newest))
@@ -542,6 +548,7 @@ class Shell:
     def lost(self, link: Link) -> None:
         """A link is down, from whichever side."""
         link.closed = True
+        link.buffer = bytearray()
         peer = link.peer or link.dialled
         if peer is not None and self.links.get(peer) is link:
             del self.links[peer]

@@ -38,7 +38,7 @@ from peerlock.net.certificates import name_in
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
-from peerlock.net.shell import Link, Shell, log
+from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, log
 from peerlock.net.status import NodeStatus
 from peerlock.node.table import HELD, LOST, WAITING, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
@@ -161,6 +161,7 @@ class ThreadLink(Link):
             return False
         self.closed = True
         self.socket.close()
+        self.buffer = bytearray()
         return True
 
     def close(self) -> None:
@@ -345,7 +346,7 @@ class ThreadNode(Shell):
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self.number = 0
         self.listening: list[socket.socket] = []
-        self.strangers: set[Link] = set()
+        self.strangers: set[ThreadLink] = set()
         self.bell, self.rope = socket.socketpair()
         self.bell.setblocking(False)
         self.rope.setblocking(False)
@@ -481,7 +482,9 @@ class ThreadNode(Shell):
         link = ThreadLink(self, None, made, connecting=False)
         link.shaking, link.local = tls is not None, local
         self.strangers.add(link)
-        self.after(10.0, lambda: self._late(link))
+        self.after(HELLO_S, lambda: self._late(link))
+        if len(self.strangers) > STRANGERS:
+            self._late(next(iter(self.strangers)))
         link.watch()
 
     def _late(self, link: ThreadLink) -> None:

@@ -70,6 +70,10 @@ class Shell(Protocol):
     def look(self, peer: Peer) -> None:
         """Its link went down. If it is dead, the group goes on without it."""
 
+    def confirms(self, epoch: int, members: tuple[Peer, ...]) -> bool:
+        """A peer says that this view was decided. Was it, as far as can be known?"""
+        ...
+
     def refresh(self) -> None:
         """Learn the newest view, if it can be known without waiting."""
 
@@ -253,8 +257,10 @@ class Core:
         session = self.sessions.get(peer)
         if session is not None:
             session.unlink()
-        if peer in self.view.coming:
-            self.shell.look(peer)
+        if peer not in self.view.coming:
+            self.sessions.pop(peer, None)  # somebody who is in no view that we know of: it will say everything again
+            return
+        self.shell.look(peer)
         if peer in self.view.coming and self.dials(peer) and peer in self.sessions:
             self.shell.dial(peer)
 
@@ -302,6 +308,8 @@ class Core:
     def on_members(self, epoch: int, members: tuple[Peer, ...]) -> None:
         if not members or len(set(members)) != len(members):
             raise ProtocolError(f"a view of epoch {epoch} with {len(members)} members, some of them twice")
+        if epoch > self.view.known and not self.shell.confirms(epoch, members):
+            raise ProtocolError(f"a view of epoch {epoch}, which the registry does not know")
         self.learn(epoch, members, self.now)
 
     def on_said(self, peer: Peer, said: Said) -> None:

@@ -122,6 +122,9 @@ class Process:
         if not self.world.registry.lives(peer):
             self.world.registry.change(self)
 
+    def confirms(self, epoch: int, members: tuple[Peer, ...]) -> bool:
+        return epoch < self.world.registry.epoch or members == self.world.registry.members
+
     def refresh(self) -> None:
         if self.world.random.random() < 0.5:  # a registry may be out of reach
             self.world.registry.refresh(self)
