@@ -388,6 +388,7 @@ class Node(Shell):
         self._time = self._loop.time if getattr(self._loop, "virtual", False) else time.monotonic
         self._yielded = 0.0
         self._servers: list[asyncio.Server] = []
+        self._listening: list[socket.socket] = []
         self._strangers: dict[AioLink, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         super().__init__(registry, group, algorithm, limits)
@@ -435,10 +436,9 @@ class Node(Shell):
         links = [link for link in self.links.values() if isinstance(link, AioLink)]
         for link in (*links, *self._strangers):
             link.close()
-        for server in self._servers:
-            server.close()
         for task in list(self._tasks):
             task.cancel()
+        self._unlisten()
         await asyncio.sleep(0)
         self.registry.close()
 
@@ -489,27 +489,30 @@ class Node(Shell):
             self.not_connected(peer, str(problem))
 
     def relisten(self) -> None:
-        for server in self._servers:
-            server.close()
-        self._servers = []
-        for listener in self.registry.listeners():
+        self._unlisten()
+        self._listening = self.registry.listeners()
+        for listener in self._listening:
             task = self._loop.create_task(self._listen(listener))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _unlisten(self) -> None:
+        for server in self._servers:
+            server.close()
+        for listener in self._listening:
+            listener.close()  # one whose server was not made yet
+        self._servers, self._listening = [], []
+
     async def _listen(self, listener: socket.socket) -> None:
         make = lambda: AioLink(self, None)  # noqa: E731
-        try:
-            if listener.family == socket.AF_UNIX:
-                server = await self._loop.create_unix_server(make, sock=listener)
-            else:
-                server = await self._loop.create_server(make, sock=listener, ssl=self.registry.tls(server=True))
-        except BaseException:
-            listener.close()
-            raise
-        if self.closing:
+        if listener.family == socket.AF_UNIX:
+            server = await self._loop.create_unix_server(make, sock=listener)
+        else:
+            server = await self._loop.create_server(make, sock=listener, ssl=self.registry.tls(server=True))
+        if listener in self._listening:
+            self._servers.append(server)
+        else:
             server.close()
-        self._servers.append(server)
 
     def _unknown(self, link: AioLink) -> None:
         """Somebody has dialled and has not said who it is. It has a little time for that."""

@@ -1,0 +1,294 @@
+"""One host, without configuration: real processes, real record locks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from processes import Member, members
+
+import peerlock
+import peerlock.sync
+from peerlock.errors import AfterFork, RegistryError, UsageError
+from peerlock.net import host
+from peerlock.net.host import HostRegistry, directory_for
+
+
+def test_processes_come_and_go_in_any_order(tmp_path: Path) -> None:
+    with members(tmp_path, "b", "c") as (b, c):
+        first = b.ask("acquire", "x")["fence"]
+        c.tell("acquire", "x")
+        a = Member("g", tmp_path, "a")  # joins while the lock is held, and sorts before the others
+        try:
+            assert a.hello["members"] == ["a", "b", "c"]
+            b.ask("release", "x")
+            assert c.answer()["fence"] > first
+            c.ask("release", "x")
+            assert a.ask("acquire", "x")["fence"] > first
+        finally:
+            a.end()
+
+
+def test_a_crash_is_noticed_at_once(tmp_path: Path) -> None:
+    with members(tmp_path, "a", "b") as (a, b):
+        fence = a.ask("acquire", "x")["fence"]
+        b.tell("acquire", "x")
+        time.sleep(0.2)
+        began = time.monotonic()
+        a.kill()
+        assert b.answer()["fence"] > fence
+        assert time.monotonic() - began < 1.0
+
+
+def test_an_idle_stopped_process_holds_nobody_up_for_long(tmp_path: Path) -> None:
+    with members(tmp_path, "a", "b", "c") as (a, b, _):
+        a.ask("acquire", "x")  # the token of x is at a, which does not need it any more
+        a.ask("release", "x")
+        time.sleep(1.2)
+        a.kill(signal.SIGSTOP)
+        began = time.monotonic()
+        b.ask("acquire", "x")
+        assert time.monotonic() - began < 5.0
+        b.ask("release", "x")
+        a.kill(signal.SIGCONT)
+        assert a.ask("acquire", "x")["fence"], "it has joined again by itself"
+
+
+def test_a_stopped_holder_blocks_and_status_names_its_pid(tmp_path: Path) -> None:
+    with members(tmp_path, "a") as (a,), peerlock.sync.join("g", dir=tmp_path, name="b") as b:
+        a.ask("acquire", "x")
+        a.kill(signal.SIGSTOP)
+        waiter = threading.Thread(target=_try, args=(b,))
+        waiter.start()
+        time.sleep(3.5)
+        status = b.status(0.3)
+        assert status.waits_for == (f"a (pid {a.process.pid})",)
+        assert status.silent == (f"a (pid {a.process.pid})",)
+        a.kill(signal.SIGCONT)
+        waiter.join()
+
+
+def _try(node: peerlock.net.threads.ThreadNode) -> None:  # type: ignore[name-defined]
+    node.lock("x").try_acquire(patience_s=5)
+
+
+def test_the_end_of_the_interpreter_releases(tmp_path: Path) -> None:
+    with members(tmp_path, "a", "b") as (a, b):
+        a.ask("acquire", "x")
+        a.tell("exit")
+        assert b.ask("acquire", "x")["fence"]
+
+
+def test_the_epoch_survives_everybody(tmp_path: Path) -> None:
+    fences = []
+    for _ in range(3):
+        with members(tmp_path, "a") as (a,):
+            fences.append(a.ask("acquire", "x")["fence"])
+    assert fences == sorted(set(fences))
+
+
+def test_two_nodes_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    other = tmp_path.parent / f"{tmp_path.name}-link"
+    other.symlink_to(tmp_path)
+
+    async def whole() -> None:
+        async with peerlock.join("g", dir=tmp_path) as a, peerlock.join("g", dir=other, name="second") as b:
+            assert len(a.members) == 2
+            async with a.lock("x"):
+                assert await b.lock("x").try_acquire(patience_s=0.2) is None
+            async with b.lock("x"):
+                assert await a.lock("x").try_acquire(patience_s=0.2) is None
+
+    asyncio.run(whole())
+
+
+def test_a_loop_that_ended_without_leaving_is_dead(tmp_path: Path) -> None:
+    async def forgetful() -> None:
+        node = await peerlock.join("g", dir=tmp_path, name="a")
+        await node.lock("x").acquire()
+        node._unlisten()
+        for link in node.links.values():
+            link.close()
+
+    async def next_one() -> None:
+        async with peerlock.join("g", dir=tmp_path, name="b") as node:
+            assert (await node.lock("x").acquire(timeout=5)).held
+
+    asyncio.run(forgetful())
+    asyncio.run(next_one())
+
+
+def test_a_cached_lock_does_not_outlive_the_view(tmp_path: Path) -> None:
+    async def whole() -> None:
+        async with peerlock.join("g", dir=tmp_path, name="b") as b:
+            lock = b.lock("x")
+            for _ in range(3):
+                async with lock:
+                    pass
+            async with peerlock.join("g", dir=tmp_path, name="c") as c:
+                async with c.lock("x"):
+                    assert await lock.try_acquire(patience_s=0.1) is None
+
+    asyncio.run(whole())
+
+
+def test_use_in_a_forked_child_raises_a_sentence(tmp_path: Path) -> None:
+    with peerlock.sync.join("g", dir=tmp_path) as node:
+        hold = node.lock("x").acquire()
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                node.lock("x").acquire(timeout=1)
+            except AfterFork as problem:
+                code = 0 if "Call join in the child" in str(problem) else 2
+                try:
+                    hold.release()
+                except AfterFork:
+                    pass
+                else:
+                    code = 3
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert hold.held
+        hold.release()
+
+
+# -- the directory -------------------------------------------------------------------------------------------
+
+
+def test_the_place_depends_on_machine_user_and_group_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = directory_for("shop")
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TMPDIR", "USER", "LOGNAME"):
+        monkeypatch.setenv(name, "/somewhere/else")
+    assert directory_for("shop") == before
+    assert directory_for("other") != before
+    out = subprocess.run(
+        [sys.executable, "-c", "from peerlock.net.host import directory_for; print(directory_for('shop'))"],
+        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert out.stdout.strip() == str(before), "the same under cron"
+
+
+def test_the_directory_is_private(tmp_path: Path) -> None:
+    private = tmp_path / "a" / "b" / "c" / "d" / "group"
+    host.make_private(private)
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    private.chmod(0o755)
+    with pytest.raises(RegistryError, match="chmod 700"):
+        host.make_private(private)
+    private.chmod(0o700)
+    private.parent.chmod(0o777)
+    with pytest.raises(RegistryError, match="chmod go-w"):
+        host.make_private(private)
+
+
+def test_a_shared_directory_must_not_be_open_to_everybody(tmp_path: Path) -> None:
+    with pytest.raises(RegistryError, match="make it first"):
+        HostRegistry("g", directory=tmp_path / "missing")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(RegistryError, match="chmod o-w"):
+        HostRegistry("g", directory=tmp_path / "open")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", ".hidden", "x" * 65, "ü"])
+def test_bad_names(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be the name of a group"):
+        HostRegistry(name, directory=tmp_path)
+
+
+# -- the registry alone ----------------------------------------------------------------------------------------
+
+
+def registry(directory: Path, name: str) -> HostRegistry:
+    made = HostRegistry("g", name, directory)
+    made.incarnate()
+    for listener in made.listeners():
+        listener.close()
+    return made
+
+
+def test_a_view_cannot_be_decided_twice(tmp_path: Path) -> None:
+    a = registry(tmp_path, "a")
+    decision = a.change()
+    assert decision is not None
+    assert decision.epoch == 1
+    assert not a.hall.decide(decision)
+    assert a.change() == decision, "nothing has changed"
+    again = a.change(True)
+    assert again is not None
+    assert (again.epoch, again.members) == (2, decision.members)
+    a.leave()
+
+
+def test_who_believes_is_not_left_out_and_who_does_not_is(tmp_path: Path) -> None:
+    a, b = registry(tmp_path, "a"), registry(tmp_path, "b")
+    a.change()
+    assert a.me is not None
+    assert b.me is not None
+    assert b.believe()
+    _, stay = a.exclude((b.me,))
+    assert stay == (b.me,)
+    b.doubt()
+    decision, stay = a.exclude((b.me,))
+    assert not stay
+    assert decision is not None
+    assert decision.members == (a.me,)
+    assert not b.believe(), "it is not in the newest view"
+    a.leave()
+    b.close()
+
+
+def test_a_missing_file_is_unknown_and_never_dead(tmp_path: Path) -> None:
+    with members(tmp_path, "b") as (b,):
+        a = registry(tmp_path, "a")
+        decision = a.change()
+        assert decision is not None
+        (other,) = [peer for peer in decision.members if peer.name == "b"]
+        a.hall.path("members", other.id).rename(tmp_path / "away")
+        assert a.lives(other) is None
+        b.kill()
+        b.process.wait()
+        assert a.lives(other) is None
+        (tmp_path / "away").rename(a.hall.path("members", other.id))
+        assert a.lives(other) is False
+        after = a.change()
+        assert after is not None
+        assert after.members == (a.me,)
+        a.leave()
+
+
+def test_old_views_and_files_of_the_dead_are_swept(tmp_path: Path) -> None:
+    a = registry(tmp_path, "a")
+    for _ in range(5):
+        with members(tmp_path, "b") as (b,):
+            b.kill()
+            b.process.wait()
+        a.change()
+    for _ in range(40):
+        a.change(True)
+    hall = a.hall
+    assert len(os.listdir(hall.directory / "views")) <= host.KEEP
+    assert len(os.listdir(hall.directory / "members")) == 1
+    assert len(os.listdir(hall.directory / "sockets")) <= 1
+    a.leave()
+
+
+def test_a_view_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
+    a = registry(tmp_path, "a")
+    a.change()
+    (a.hall.directory / "views" / "7").write_text("nonsense")
+    with pytest.raises(RegistryError, match="cannot be read"):
+        a.newest()
+    (a.hall.directory / "views" / "7").unlink()
+    a.leave()
