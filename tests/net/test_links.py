@@ -49,7 +49,9 @@ class Proxy:
             return
         pair = (writer, other)
         self.pairs.append(pair)
-        ways = [asyncio.create_task(self.pass_on(*way)) for way in ((reader, other, pair), (other_reader, writer, pair))]
+        ways = [
+            asyncio.create_task(self.pass_on(*way)) for way in ((reader, other, pair), (other_reader, writer, pair))
+        ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -232,7 +234,10 @@ def test_nonsense_over_real_sockets(tmp_path: Path, caplog: pytest.LogCaptureFix
     caplog.set_level("CRITICAL")
 
     async def whole() -> None:
-        async with peerlock.join("fuzz", dir=tmp_path, name="a") as a, peerlock.join("fuzz", dir=tmp_path, name="b") as b:
+        async with (
+            peerlock.join("fuzz", dir=tmp_path, name="a") as a,
+            peerlock.join("fuzz", dir=tmp_path, name="b") as b,
+        ):
             chance = random.Random(1)
             path = str(a.registry.endpoint(a.core.me).path)
             for _ in range(500):
@@ -257,7 +262,10 @@ def test_nonsense_over_real_sockets(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 def test_well_formed_nonsense_of_a_member_closes_its_link_and_starts_afresh(tmp_path: Path) -> None:
     async def whole() -> None:
-        async with peerlock.join("fuzz", dir=tmp_path, name="a") as a, peerlock.join("fuzz", dir=tmp_path, name="b") as b:
+        async with (
+            peerlock.join("fuzz", dir=tmp_path, name="a") as a,
+            peerlock.join("fuzz", dir=tmp_path, name="b") as b,
+        ):
             async with b.lock("x"):
                 pass
             session = b.core.sessions[a.core.me]

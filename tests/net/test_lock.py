@@ -212,7 +212,9 @@ async def test_several_locks_in_one_order(group: Group) -> None:
 async def test_two_algorithms_for_one_lock_get_a_clear_error(group: Group) -> None:
     anna, ben, _ = await three(group)
     async with anna.lock("x"):
-        with pytest.raises(Disagreement, match="suzuki-kasami-a .* carvalho-roucairol|carvalho-roucairol .* suzuki-kasami-a"):
+        with pytest.raises(
+            Disagreement, match="suzuki-kasami-a .* carvalho-roucairol|carvalho-roucairol .* suzuki-kasami-a"
+        ):
             await ben.lock("x", algorithm="carvalho-roucairol").acquire(timeout=5)
     with pytest.raises(UsageError, match="silence for permission"):
         anna.lock("x", algorithm="ricart-agrawala-implicit")
@@ -329,7 +331,11 @@ async def test_status(group: Group) -> None:
     status = await cleo.status()
     assert status.members == ("anna", "ben", "cleo")
     (lock,) = status.locks
-    assert (lock.name, [holder.node for holder in lock.holders], lock.holders[0].fence) == ("orders", ["anna"], hold.fence)
+    assert (lock.name, [holder.node for holder in lock.holders], lock.holders[0].fence) == (
+        "orders",
+        ["anna"],
+        hold.fence,
+    )
     assert [waiter.node for waiter in lock.waiters] == ["ben"]
     assert lock.waiters[0].seconds > 1
     hold.release()

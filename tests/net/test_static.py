@@ -1,0 +1,348 @@
+"""A fixed list of hosts: mutual TLS, who is let in, who is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import peerlock
+from peerlock.errors import LockTimeout, RegistryError, UsageError
+from peerlock.net.aio import Node
+from peerlock.net.group import gather
+from peerlock.net.static import StaticRegistry
+from peerlock.node import wire
+
+
+def free_ports(count: int) -> list[int]:
+    made = [socket.socket() for _ in range(count)]
+    try:
+        for one in made:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in made]
+    finally:
+        for one in made:
+            one.close()
+
+
+class Place:
+    """A list of nodes, and what each needs to join."""
+
+    def __init__(self, directory: Path, *names: str, tls: bool = False) -> None:
+        self.directory = directory
+        ports = free_ports(len(names))
+        self.nodes = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)}
+        self.certs = directory / "certs"
+        self.tls = tls
+        if tls:
+            make_certs(self.certs, *names)
+
+    def join(self, name: str, group: str = "g", **more: Any) -> Any:
+        more.setdefault("nodes", self.nodes)
+        more.setdefault("state", self.directory / f"{name}.json")
+        if self.tls:
+            more.setdefault("tls", {key: str(self.certs / file) for key, file in files(name).items()})
+        return peerlock.join(group, name=name, **more)
+
+    async def all(self) -> list[Node]:
+        return await asyncio.gather(*(asyncio.ensure_future(_join(self.join(name))) for name in self.nodes))
+
+
+async def _join(joining: Any) -> Node:
+    node: Node = await joining
+    return node
+
+
+def files(name: str) -> dict[str, str]:
+    return {"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}
+
+
+def make_certs(directory: Path, *names: str) -> None:
+    from peerlock.cli import app, certs
+
+    _ = certs
+    done = CliRunner().invoke(app.app, ["certs", *names, "-o", str(directory)])
+    assert done.exit_code == 0, done.output
+
+
+async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+    for _ in range(int(seconds * 100)):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to be")
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
+def test_three_hosts_share_a_lock(tmp_path: Path, tls: bool) -> None:
+    async def whole() -> None:
+        nodes = await Place(tmp_path, "anna", "ben", "cleo", tls=tls).all()
+        inside, fences = 0, []
+
+        async def work(node: Node) -> None:
+            nonlocal inside
+            for _ in range(50):
+                async with node.lock("x") as hold:
+                    inside += 1
+                    assert inside == 1
+                    fences.append(hold.fence)
+                    await asyncio.sleep(0)
+                    inside -= 1
+
+        await asyncio.gather(*map(work, nodes))
+        assert len(fences) == 150
+        assert fences == sorted(set(fences))
+        for node in nodes:
+            await node.leave()
+
+    asyncio.run(whole())
+
+
+def crash(node: Node) -> None:
+    """As if the process were gone: links and files are closed, and nobody is told."""
+    node.closing = True
+    node._unlisten()
+    for link in [*node.links.values(), *node._strangers]:
+        link.close()
+    node.registry.close()
+
+
+def test_a_crash_blocks_until_the_node_is_back(tmp_path: Path) -> None:
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben", "cleo")
+        anna, ben, cleo = await place.all()
+        hold = await cleo.lock("x").acquire()
+        crash(cleo)
+        with pytest.raises(LockTimeout):
+            await anna.lock("x").acquire(timeout=0.5)
+        assert "cleo" in (await anna.status(0.2)).waits_for
+        again = await place.join("cleo")
+        after = await asyncio.wait_for(anna.lock("x").acquire(), 10)
+        assert after.fence > hold.fence
+        assert again.epoch == anna.epoch == 2
+        after.release()
+        for node in (anna, ben, again):
+            await node.leave()
+
+    asyncio.run(whole())
+
+
+def test_the_operator_says_that_a_node_is_dead(tmp_path: Path) -> None:
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben", "cleo")
+        anna, ben, cleo = await place.all()
+        with pytest.raises(UsageError, match="cleo is alive"):
+            anna.registry.kick("cleo")
+        with pytest.raises(UsageError, match="not on the list"):
+            anna.registry.kick("dora")
+        await anna.lock("x").acquire()
+        crash(anna)  # the first of the list, which decides
+        await until(lambda: "anna" in ben.registry.waits_for())
+        waiter = asyncio.create_task(cleo.lock("x").acquire())
+        await asyncio.sleep(0.2)
+        assert not waiter.done()
+        assert "make sure that it is off" in cleo.registry.kick("anna")
+        assert (await asyncio.wait_for(waiter, 10)).held
+        assert ben.members == ("ben", "cleo")
+        anna = await place.join("anna")
+        await until(lambda: ben.members == ("anna", "ben", "cleo"))
+        (await waiter).release()
+        for node in (anna, ben, cleo):
+            await node.leave()
+
+    asyncio.run(whole())
+
+
+def test_assume_dead_from_the_start(tmp_path: Path) -> None:
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben", "cleo")
+        anna = asyncio.ensure_future(_join(place.join("anna")))
+        await asyncio.sleep(0.1)
+        ben = await place.join("ben", assume_dead=("cleo",))
+        assert (await anna).members == ben.members == ("anna", "ben")
+        for node in (await anna, ben):
+            await node.leave()
+        with pytest.raises(UsageError, match="must be another node of the list"):
+            await place.join("ben", assume_dead=("ben",))
+
+    asyncio.run(whole())
+
+
+def test_one_process_a_name(tmp_path: Path) -> None:
+    async def whole() -> None:
+        place = Place(tmp_path, "anna")
+        async with place.join("anna"):
+            with pytest.raises(RegistryError, match="runs already on this host"):
+                await place.join("anna")
+
+    asyncio.run(whole())
+
+
+# -- who is not let in -----------------------------------------------------------------------------------------
+
+
+def refused(caplog: pytest.LogCaptureFixture, here: str, there: str) -> bool:
+    text = " ".join(record.getMessage() for record in caplog.records)
+    return here in text and there in text
+
+
+async def knocks(place: Place, caplog: pytest.LogCaptureFixture, here: str, there: str, **intruder: Any) -> None:
+    """anna waits for ben; somebody who is not ben knocks, as ben would. Both logs say why nothing comes of it."""
+    waiting = asyncio.ensure_future(_join(place.join("anna")))
+    await asyncio.sleep(0.05)
+    knocking = asyncio.ensure_future(_join(place.join(**intruder)))
+    try:
+        await until(lambda: refused(caplog, here, there), 5)
+        assert not waiting.done()
+        assert not knocking.done()
+    finally:
+        for task in (waiting, knocking):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_node_that_is_not_on_the_list(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "peerlock")
+
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben")
+        more = {**place.nodes, "eve": f"127.0.0.1:{free_ports(1)[0]}"}
+        await knocks(
+            place,
+            caplog,
+            "eve was not let in: eve is not on the list",
+            "does not let us in: eve is not",
+            name="eve",
+            nodes=more,
+        )
+
+    asyncio.run(whole())
+
+
+def test_another_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "peerlock")
+
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben")
+        sentence = "it is of the group 'other', this node is of the group 'g'"
+        await knocks(
+            place,
+            caplog,
+            f"ben was not let in: {sentence}",
+            f"does not let us in: {sentence}",
+            name="ben",
+            group="other",
+        )
+
+    asyncio.run(whole())
+
+
+def test_another_version(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    caplog.set_level(logging.INFO, "peerlock")
+    before = wire.packed
+
+    def older(message: Any) -> bytes:
+        if isinstance(message, wire.Hello) and message.peer.name == "ben":
+            message = wire.Hello(0, message.group, message.peer, message.to, message.received)
+        return before(message)
+
+    monkeypatch.setattr(
+        "peerlock.net.shell.framed", lambda message: wire.LENGTH.pack(len(older(message))) + older(message)
+    )
+
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben")
+        sentence = "it speaks version 0 of the protocol, this node speaks version 1"
+        await knocks(place, caplog, f"ben was not let in: {sentence}", f"does not let us in: {sentence}", name="ben")
+
+    asyncio.run(whole())
+
+
+def test_a_certificate_for_another_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "peerlock")
+
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben", tls=True)
+        make_certs(place.certs, "eve")
+        tls = {key: str(place.certs / file) for key, file in files("eve").items()}
+        sentence = "it says to be ben, and its certificate is for eve"
+        await knocks(
+            place, caplog, f"ben was not let in: {sentence}", f"does not let us in: {sentence}", name="ben", tls=tls
+        )
+
+    asyncio.run(whole())
+
+
+def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben", tls=True)
+        make_certs(tmp_path / "others", "ben")
+        tls = {key: str(tmp_path / "others" / file) for key, file in files("ben").items()}
+        waiting = asyncio.ensure_future(_join(place.join("anna")))
+        knocking = asyncio.ensure_future(_join(place.join("ben", tls=tls)))
+        await asyncio.sleep(1.0)
+        assert not waiting.done()
+        assert not knocking.done()
+        for task in (waiting, knocking):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(whole())
+
+
+# -- what can be said, and where -------------------------------------------------------------------------------
+
+
+def test_settings_from_a_file_the_environment_and_keywords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "shop.toml"
+    path.write_text(
+        'algorithm = "ricart-agrawala"\n[nodes]\na = "h:1"\nb = "h:2"\n[tls]\nca = "ca.pem"\ncert = "{name}.pem"\nkey = "{name}.key"\n'
+    )
+    found = gather(path, name="b")
+    assert found.nodes == {"a": "h:1", "b": "h:2"}
+    assert found.tls is not None
+    assert found.tls.cert == str(tmp_path / "b.pem")
+    monkeypatch.setenv("PEERLOCK_CONFIG", str(path))
+    monkeypatch.setenv("PEERLOCK_NAME", "a")
+    monkeypatch.setenv("PEERLOCK_ALGORITHM", "carvalho-roucairol")
+    assert (gather().name, gather().algorithm) == ("a", "carvalho-roucairol")
+    assert gather(algorithm="dijkstra-ring").algorithm == "dijkstra-ring"
+    monkeypatch.setenv("PEERLOCK_NODES", "x=h:1, y=h:2")
+    assert gather().nodes == {"x": "h:1", "y": "h:2"}
+    monkeypatch.setenv("PEERLOCK_NODES", "x")
+    with pytest.raises(UsageError, match="NAME=HOST:PORT"):
+        gather()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("nodes = 3", "not right"), ("colour = 1", "known are"), ("[", "is not TOML")],
+)
+def test_a_bad_file(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=words):
+        gather(path)
+
+
+def test_bad_lists(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not on the list"):
+        StaticRegistry("g", "c", {"a": "127.0.0.1:1"}, state=tmp_path / "x")
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        StaticRegistry("g", "a", {"a": "127.0.0.1"}, state=tmp_path / "x")
+    with pytest.raises(UsageError, match="talk over TLS"):
+        StaticRegistry("g", "a", {"a": "10.1.2.3:1"}, state=tmp_path / "x")
+    with pytest.raises(UsageError, match="Which of a"):
+        peerlock.net.group.registry_for("g", gather(nodes={"a": "127.0.0.1:1"}))
+    (tmp_path / "damaged.json").write_text("{")
+    with pytest.raises(RegistryError, match="Restore it"):
+        StaticRegistry("g", "a", {"a": "127.0.0.1:1"}, state=tmp_path / "damaged.json")
+    (tmp_path / "foreign.json").write_text('{"group":"h","name":"a","epoch":3,"absent":{}}')
+    with pytest.raises(RegistryError, match="is of the node a of the group h"):
+        StaticRegistry("g", "a", {"a": "127.0.0.1:1"}, state=tmp_path / "foreign.json")
