@@ -34,8 +34,16 @@ def diagram(
 def replay(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, from peerlock sim --trace.")],
 ) -> None:
-    """Run again what a trace tells of, and see whether the same happens, byte for byte."""
+    """Run again what a trace tells of, and see whether the same happens, byte for byte.
+
+    A trace of a running group (peerlock trace) is computed again: what each node was told must make it do what it did.
+    """
     events = read(trace)
+    if (events[0].about or {}).get("kind") == "recorded":
+        from peerlock.sim.recorded import replay as computed_again
+
+        print(f"Computed again: the same {computed_again(events):,} events.")
+        return
     again = io.BytesIO()
     experiment = from_trace(events[0].about or {})
     experiment.prepare().run(recorders=[Writer(again)])

@@ -203,7 +203,8 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
     finally:
         if terminal is not None:
             give_terminal(terminal, os.getpgrp())
-        held.charge(0)
+        with contextlib.suppress(PeerlockError, OSError):
+            held.charge(0)  # if whoever kept it is still there
 
 
 def become(
@@ -236,6 +237,8 @@ def watch(child: int, held: Held) -> int:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select([watched] if deadline is not None else [watched, held.channel], [], [], wait)
             if watched in ready:
+                if deadline is not None:
+                    signal_group(child, signal.SIGKILL)  # whoever of the group is still there; before its number is free
                 _, status = os.waitpid(child, 0)
                 ended = os.waitstatus_to_exitcode(status)
                 return LOST if deadline is not None else ended if ended >= 0 else 128 - ended

@@ -27,10 +27,12 @@ class Tracer:
         self.keeper = Keeper()
         self.epoch = 0
         self.about: dict[str, Any] = {}
+        self.until = 0.0
         shell.core.table.told[lock] = self
         shell.listeners.add(self.began)
 
     def stop(self) -> None:
+        self.until = self.shell.now()
         self.shell.listeners.discard(self.began)
         if self.shell.core.table.told.get(self.lock) is self:
             del self.shell.core.table.told[self.lock]
@@ -58,7 +60,11 @@ class Tracer:
         self.keeper.events = [event for event in self.keeper.events if event.t >= self.shell.core.now]
 
     def told(self) -> dict[str, Any]:
-        return {"about": self.about, "events": [msgspec.to_builtins(event) for event in self.keeper.events]}
+        return {
+            "about": self.about,
+            "until": self.until,
+            "events": [msgspec.to_builtins(event) for event in self.keeper.events],
+        }
 
     def see(self, desk: Desk) -> bool:
         """Only one epoch is traced."""
@@ -92,9 +98,11 @@ class Tracer:
 
     def left(self, desk: Desk) -> None:
         if self.see(desk):
-            now, me = self.shell.now(), desk.table.me
-            self.keeper.left(now, me)
-            self.keeper.idle(now, me)
+            self.keeper.left(self.shell.now(), desk.table.me)
+
+    def idled(self, desk: Desk) -> None:
+        if self.see(desk):
+            self.keeper.idle(self.shell.now(), desk.table.me)
 
 
 def merged(parts: list[dict[str, Any]]) -> list[Event]:
@@ -105,7 +113,9 @@ def merged(parts: list[dict[str, Any]]) -> list[Event]:
     events = [
         msgspec.convert(event, Event) for part in parts if part["about"]["epoch"] == newest for event in part["events"]
     ]
-    events.sort(key=lambda event: event.t)
+    # Nodes do not stop at the same moment: what came after the first one had stopped is not whole.
+    until = min((part["until"] for part in parts), default=0.0)
+    events = sorted((event for event in events if event.t < until), key=lambda event: event.t)
     start = events[0].t if events else 0.0
     for event in events:
         event.t = round(event.t - start, 7)

@@ -91,13 +91,19 @@ class Seat:
                     self.clock += 1
                     return "granted"
                 self.at = "ending"
-                self.algorithm.release(out)
+                self.leave(out)
             elif self.at == "idle" and self.want is not None:
                 self.at, self.mode = "asked", self.want
-                self.algorithm.request(self.want, out)
+                self.ask(out)
             else:
                 break
         return None
+
+    def ask(self, out: Out[Any]) -> None:
+        self.algorithm.request(self.mode, out)
+
+    def leave(self, out: Out[Any]) -> None:
+        self.algorithm.release(out)
 
     def receive(self, source: Node, clock: int, message: Any, out: Out[Any]) -> None:
         """A message of this epoch; the caller settles."""

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 from zlib import crc32
 
 from msgspec import Raw, Struct
 
-from peerlock.contract import Key, Mode, Node, Wire
+from peerlock.contract import Key, Mode, Node, Out, Wire
 from peerlock.errors import Disagreement, LockLost, PeerlockError
 from peerlock.node.seat import CLOCK_BITS, Seat
 from peerlock.node.session import Session
@@ -67,6 +67,8 @@ class Told(Protocol):
     def entered(self, desk: Desk) -> None: ...
 
     def left(self, desk: Desk) -> None: ...
+
+    def idled(self, desk: Desk) -> None: ...
 
 
 class Table:
@@ -262,9 +264,23 @@ class Desk(Seat):
 
     def enter(self) -> None:
         self.at = "inside"
+        if self.table.told:
+            self.tell("entered")
 
     def idle(self) -> None:
         self.at = "idle"
+        if self.table.told:
+            self.tell("idled")
+
+    def ask(self, out: Out[Any]) -> None:
+        if self.table.told:
+            self.tell("asked")
+        self.algorithm.request(self.mode, out)
+
+    def leave(self, out: Out[Any]) -> None:
+        if self.table.told:
+            self.tell("left")
+        self.algorithm.release(out)
 
     def timer(self, name: str, after: float) -> None:
         raise AssertionError(f"no algorithm on the wire sets a timer: {name}")
@@ -313,14 +329,9 @@ class Desk(Seat):
         self.want, self.at, self.mode = mode, "asked", mode
         if self.priority:
             self.algorithm.increment = self.priority
-        self.tell("asked")
-        self.algorithm.request(mode, self)
-        if not self.is_inside():
+        self.ask(self)
+        if not self.is_inside() or table.messages != sent:
             self.before = None
-            return
-        if table.messages != sent:
-            self.before = None
-        self.tell("entered")
 
     def is_inside(self) -> bool:
         return self.at == "inside"
@@ -357,17 +368,16 @@ class Desk(Seat):
             self.has = False
             self.want = None
             if not self.free:
-                self.leave()
+                self.end()
             return
         self.catch_up()
         self.next_one(now)
 
-    def leave(self) -> None:
+    def end(self) -> None:
         """Leave the critical section; nobody here wants it."""
-        self.tell("left")
         sent, before, self.before = self.table.messages, self.before, None
         self.at = "ending"
-        self.algorithm.release(self)
+        self.leave(self)
         self.free = (
             before is not None
             and self.table.messages == sent
@@ -401,7 +411,7 @@ class Desk(Seat):
             self.admit(now)
             return
         self.has, self.want = False, None
-        self.leave()
+        self.end()
         if head is not None:
             self.want = head.mode
             self.settled(now)
@@ -435,21 +445,14 @@ class Desk(Seat):
         if not table.running:
             return
         self.catch_up()
-        before = self.at
         if self.priority:
             self.algorithm.increment = self.priority
         match self.settle(table.gate, self):
             case "granted":
                 self.asked, self.streak = False, 0
-                if before == "idle":
-                    self.tell("asked")
-                self.tell("entered")
                 self.admit(now)
             case "knock":
                 table.knock()
-            case _:
-                if before == "idle" and self.at == "asked":
-                    self.tell("asked")
 
     def admit(self, now: float) -> None:
         """The first in the queue holds it, and with a reader all readers that come next."""

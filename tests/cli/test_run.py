@@ -1,0 +1,197 @@
+"""`peerlock run` and its relatives, with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PEERLOCK = [sys.executable, "-m", "peerlock"]
+
+
+def peerlock(*words: str, timeout: float = 30.0, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PEERLOCK, *words], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}
+    )
+
+
+@contextlib.contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([*PEERLOCK, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture(params=["member", "resident"])
+def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    """Every test as a member of its own, and through a node that runs anyway."""
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    if request.param == "member":
+        yield words
+        return
+    with started("node", *words) as node:
+        assert node.stdout is not None
+        assert "is a member of g" in node.stdout.readline()
+        yield words
+
+
+def test_the_exact_status_and_the_environment(group: list[str]) -> None:
+    script = "echo $PEERLOCK_NAME $PEERLOCK_FENCE; cat; exit 7"
+    done = subprocess.run(
+        [*PEERLOCK, "run", "backup", *group, "--", "sh", "-c", script],
+        input="typed",
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 7
+    name, fence = done.stdout.split("\n")[0].split()
+    assert name == "backup"
+    assert int(fence) > 0
+    assert done.stdout.endswith("typed"), "stdin is inherited"
+    again = peerlock("run", "backup", *group, "--", "sh", "-c", "echo $PEERLOCK_FENCE")
+    assert int(again.stdout) > int(fence)
+    assert peerlock("run", "backup", *group, "--", "sh", "-c", "kill -TERM $$").returncode == 128 + signal.SIGTERM
+
+
+def test_busy(group: list[str]) -> None:
+    with started("run", "x", *group, "--", "sh", "-c", "echo in; exec sleep 20") as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "in\n"
+        assert peerlock("run", "-n", "x", *group, "--", "true").returncode == 1
+        assert peerlock("run", "-w", "0.2", "-E", "9", "x", *group, "--", "true").returncode == 9
+        assert peerlock("run", "-n", "other", *group, "--", "true").returncode == 0
+        status = peerlock("status", *group, "--json")
+        (lock,) = json.loads(status.stdout)["locks"]
+        assert lock["name"] == "x"
+        assert "fence" in peerlock("status", *group).stdout
+        holder.send_signal(signal.SIGTERM)  # forwarded to the command
+        assert holder.wait(10) == 128 + signal.SIGTERM
+    assert peerlock("run", "-n", "x", *group, "--", "true").returncode == 0
+
+
+def test_readers_share(group: list[str]) -> None:
+    with started("run", "-s", "x", *group, "--", "sh", "-c", "echo in; exec sleep 20") as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        assert peerlock("run", "-s", "-w", "5", "x", *group, "--", "true").returncode == 0
+        assert peerlock("run", "-x", "-w", "0.2", "x", *group, "--", "true").returncode == 1
+
+
+def test_killed_with_nine_nothing_works_on_without_the_lock(group: list[str], tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    script = f"(while :; do echo x >> {beat}; sleep 0.01; done) & echo in; wait"  # a grandchild
+    with started("run", "x", *group, "--", "sh", "-c", script) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        time.sleep(0.2)
+        holder.kill()
+        holder.wait()
+        # Whoever has the lock next sees nobody at work any more.
+        script = f"a=$(wc -c < {beat}); sleep 0.3; b=$(wc -c < {beat}); test $a = $b && test $a -gt 0"
+        assert peerlock("run", "-w", "10", "x", *group, "--", "sh", "-c", script).returncode == 0
+
+
+def test_lost(tmp_path: Path) -> None:
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    with started("node", *words) as node:
+        assert node.stdout is not None
+        node.stdout.readline()
+        with started(
+            "run", "x", *words, "--", "sh", "-c", "trap 'echo ended; exit' TERM; echo in; sleep 20 & wait"
+        ) as holder:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            node.kill()
+            out, err = holder.communicate(timeout=20)
+            assert holder.returncode == 75
+            assert "the lock is lost" in err
+            assert out == "ended\n"
+
+
+def test_commands_that_cannot_be_run(tmp_path: Path) -> None:
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    missing = peerlock("run", "x", *words, "--", "no-such-command")
+    assert (missing.returncode, missing.stderr) == (127, "peerlock: no-such-command: command not found\n")
+    (tmp_path / "file").write_text("")
+    assert peerlock("run", "x", *words, "--", str(tmp_path / "file")).returncode == 126
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["x"], 2, "There is no command"),
+        (["-s", "-x", "x", "--", "true"], 2, "exclude each other"),
+        (["a b", "--", "true"], 2, "cannot be the name of a lock"),
+        (["x", "-g", "../y", "--", "true"], 2, "cannot be the name of a group"),
+        (["x", "--dir", "/no/such/place", "--", "true"], 69, "make it first"),
+    ],
+)
+def test_bad_usage(words: list[str], code: int, says: str, tmp_path: Path) -> None:
+    more = [] if "--dir" in words else ["--dir", str(tmp_path)]
+    done = peerlock("run", *more, *words)
+    assert done.returncode == code
+    assert says in done.stderr
+
+
+def test_no_node_of_a_fixed_list_runs(tmp_path: Path) -> None:
+    env = {"PEERLOCK_NODES": "a=127.0.0.1:1", "PEERLOCK_NAME": "a", "PEERLOCK_STATE": str(tmp_path / "a.json")}
+    done = peerlock("run", "x", "--", "true", env=env)
+    assert done.returncode == 69
+    assert "start one with peerlock node" in done.stderr
+
+
+def test_a_thousand_runs_are_no_views(tmp_path: Path) -> None:
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    with started("node", *words) as node:
+        assert node.stdout is not None
+        node.stdout.readline()
+        before = json.loads(peerlock("status", *words, "--json").stdout)["epoch"]
+        for _ in range(5):
+            assert peerlock("run", "x", *words, "--", "true").returncode == 0
+        assert json.loads(peerlock("status", *words, "--json").stdout)["epoch"] == before
+
+
+def test_trace_draw_and_replay(tmp_path: Path) -> None:
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    loop = "while :; do " + " ".join([*PEERLOCK, "run", "x", *words, "--", "true"]) + "; done"
+    with started("node", *words) as node, started("node", *words, "--name", "other") as other:
+        for one in (node, other):
+            assert one.stdout is not None
+            one.stdout.readline()
+        busy = subprocess.Popen(["sh", "-c", loop], start_new_session=True)
+        try:
+            done = peerlock("trace", "x", *words, "-o", str(tmp_path / "t.jsonl"), "--seconds", "2")
+        finally:
+            os.killpg(busy.pid, signal.SIGKILL)
+            busy.wait()
+        assert done.returncode == 0, done.stderr
+        assert "events of x at 2 nodes" in done.stdout
+        assert "suzuki-kasami-a" in peerlock("diagram", str(tmp_path / "t.jsonl")).stdout
+        replay = peerlock("replay", str(tmp_path / "t.jsonl"))
+        assert replay.returncode == 0, replay.stderr
+        assert "the same" in replay.stdout
+    assert peerlock("status", *words).returncode == 2, "nobody is there"
+
+
+def test_kick_on_one_host(tmp_path: Path) -> None:
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    with started("node", *words, "--name", "a") as node:
+        assert node.stdout is not None
+        node.stdout.readline()
+        done = peerlock("kick", "a", *words)
+        assert done.returncode == 2
+        assert f"kill {node.pid}" in done.stderr
+        assert "has no member z" in peerlock("kick", "z", *words).stderr
