@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -30,8 +31,9 @@ def test_commands(page: Path, tmp_path: Path) -> None:
         if where == page:
             words = shlex.split(line.split("#")[0])[1:]
             done = subprocess.run(
-                [sys.executable, "-m", "peerlock", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-            )
+                [sys.executable, "-m", "peerlock", *words],
+                cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PEERLOCK_DIR": str(tmp_path)},
+            )  # fmt: skip
             assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
@@ -40,7 +42,8 @@ def test_there_are_commands() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=name)
-def test_python(page: Path) -> None:
+def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEERLOCK_DIR", str(tmp_path))
     namespace: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(block, str(page), "exec"), namespace)
@@ -52,9 +55,33 @@ def test_links(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_the_demo_runs(tmp_path: Path) -> None:
+def test_the_papers_side_by_side(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py")], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "examples" / "papers.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "compare.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("algorithm", ["suzuki-kasami-a", "dijkstra-ring"])
+def test_the_demo_runs(algorithm: str) -> None:
+    env = {**os.environ, "ALGORITHM": algorithm, "DEMO_SECONDS": "3"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, check=False, env=env
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lost updates 0   overlaps 0" in done.stdout
+    assert "killed while holding 1" in done.stdout
+
+
+def test_the_demo_says_no_to_what_is_not_allowed() -> None:
+    env = {**os.environ, "ALGORITHM": "ricart-agrawala-implicit"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, check=False, env=env
+    )
+    assert done.returncode == 2
+    assert "silence for permission" in done.stderr

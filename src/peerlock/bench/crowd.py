@@ -81,8 +81,12 @@ class Account(Struct, frozen=True):
 
 
 class Crowd:
-    def __init__(self, directory: Path, group: str, algorithm: str, people: int, *, hold_us: int = 0) -> None:
+    def __init__(
+        self, directory: Path, group: str, algorithm: str, people: int, *, hold_us: int = 0, idle: int = 0
+    ) -> None:
+        """The first `idle` of them enter once and then only look on."""
         self.directory, self.group, self.algorithm, self.hold_us = directory, group, algorithm, hold_us
+        self.idle = idle
         self.board = Board(directory / "board", create=True)
         self.people: list[Person] = []
         self.faults = {"kill": 0, "stop": 0, "restart": 0}
@@ -98,7 +102,8 @@ class Crowd:
         command = [sys.executable, "-m", "peerlock.bench.crowd", str(self.directory), self.group, self.algorithm]
         log = (self.directory / f"log-{number}").open("wb")
         try:
-            process = subprocess.Popen([*command, str(number), str(self.hold_us)], stderr=log, stdout=log)
+            hold_us = -1 if number < self.idle else self.hold_us
+            process = subprocess.Popen([*command, str(number), str(hold_us)], stderr=log, stdout=log)
         finally:
             log.close()
         return Person(number, process)
@@ -201,12 +206,14 @@ async def take_part(directory: Path, group: str, algorithm: str, number: int, ho
                 if board[LEFT_BY] not in (0, me) and asked < board[LEFT_NS]:
                     times.append((now - board[LEFT_NS]) / 1000)
                 enter(board, me, number, hold.fence)
-                if hold_us:
+                if hold_us > 0:
                     await asyncio.sleep(hold_us / 1e6)
                 leave(board, me, number)
             board.put(number, WAIT_US, max(waited, board.row(number, WAIT_US)))
             board.put(number, MESSAGES, node.core.table.messages)
             board.put(number, EPOCH, node.epoch)
+            while hold_us < 0 and not board[STOP]:
+                await asyncio.sleep(0.1)
     (directory / f"times-{number}").write_bytes(msgspec.json.encode(times))
 
 

@@ -163,3 +163,30 @@ def bench_lock(
     table.add_row("the same after collection", f"{figures.bytes_a_lock_after_collection:.1f} bytes", "", "", "0")
     console().print(table)
     console().print(f"Messages sent for the entries that nobody competed for: {figures.uncontended_messages}.")
+
+
+@bench.command("algorithms")
+def bench_algorithms(
+    seconds: Annotated[float, typer.Option(help="For each algorithm, twice.", min=0.5)] = 3.0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The algorithms that the lock can use, beside each other: five real processes and one lock."""
+    import msgspec
+
+    from peerlock.bench import algorithms
+    from peerlock.node.wire import ON_THE_WIRE
+
+    rows = list(progress(algorithms.lines(seconds), "algorithms", len(ON_THE_WIRE)))
+    if json:
+        print_json(msgspec.to_builtins(rows))
+        return
+    table = Table(
+        "algorithm", "entries a second", "messages an entry", "hand-over", "99 % within", "alone, entries a second",
+        title=f"{algorithms.PEOPLE} processes; all want the lock and keep it {algorithms.HOLD_US} us, or one wants it",
+    )  # fmt: skip
+    for row in rows:
+        table.add_row(
+            row.algorithm, f"{row.entries_a_second:,.0f}", f"{row.messages_an_entry:.2f}", f"{row.hand_over_us:,.0f} us",
+            f"{row.hand_over_99_us:,.0f} us", f"{row.alone_a_second:,.0f}",
+        )  # fmt: skip
+    console().print(table)

@@ -238,7 +238,9 @@ def watch(child: int, held: Held) -> int:
             ready, _, _ = select.select([watched] if deadline is not None else [watched, held.channel], [], [], wait)
             if watched in ready:
                 if deadline is not None:
-                    signal_group(child, signal.SIGKILL)  # whoever of the group is still there; before its number is free
+                    signal_group(
+                        child, signal.SIGKILL
+                    )  # whoever of the group is still there; before its number is free
                 _, status = os.waitpid(child, 0)
                 ended = os.waitstatus_to_exitcode(status)
                 return LOST if deadline is not None else ended if ended >= 0 else 128 - ended
