@@ -2,8 +2,8 @@
 
     gunicorn --workers 3 --config examples/gunicorn_app.py 'examples.gunicorn_app:application'
 
-The workers are forked. A node belongs to the process that joined, so each worker joins after the fork: in `post_worker_init`, gunicorn's
-hook for that, and leaves when it exits.
+The workers are forked. A node belongs to the process that joined, so each worker joins after the fork: in
+`post_worker_init`, gunicorn's hook for that, and leaves when it exits.
 """
 
 from __future__ import annotations

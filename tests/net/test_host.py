@@ -13,13 +13,14 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import Member, members
 
 import peerlock
 import peerlock.sync
 from peerlock.errors import AfterFork, RegistryError, UsageError
 from peerlock.net import host
 from peerlock.net.host import HostRegistry, directory_for
+from peerlock.net.threads import ThreadNode
+from processes import Member, members
 
 
 def test_processes_come_and_go_in_any_order(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_a_stopped_holder_blocks_and_status_names_its_pid(tmp_path: Path) -> Non
         waiter.join()
 
 
-def _try(node: peerlock.net.threads.ThreadNode) -> None:  # type: ignore[name-defined]
+def _try(node: ThreadNode) -> None:
     node.lock("x").try_acquire(patience_s=5)
 
 
@@ -133,9 +134,8 @@ def test_a_cached_lock_does_not_outlive_the_view(tmp_path: Path) -> None:
             for _ in range(3):
                 async with lock:
                     pass
-            async with peerlock.join("g", dir=tmp_path, name="c") as c:
-                async with c.lock("x"):
-                    assert await lock.try_acquire(patience_s=0.1) is None
+            async with peerlock.join("g", dir=tmp_path, name="c") as c, c.lock("x"):
+                assert await lock.try_acquire(patience_s=0.1) is None
 
     asyncio.run(whole())
 
@@ -161,6 +161,37 @@ def test_use_in_a_forked_child_raises_a_sentence(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert hold.held
         hold.release()
+
+
+FORKER = """
+import os, sys, time, peerlock.sync
+node = peerlock.sync.join("g", dir=sys.argv[1], name="a")
+hold = node.lock("x").acquire()
+if not os.fork():
+    time.sleep(20)  # a child that outlives its parent, with the parent's sockets
+    os._exit(0)
+print("in", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_child_that_outlives_its_parent_keeps_nothing(tmp_path: Path) -> None:
+    with members(tmp_path, "b") as (b,):
+        parent = subprocess.Popen(
+            [sys.executable, "-c", FORKER, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            assert parent.stdout is not None
+            parent.stdout.readline()
+            b.tell("acquire", "x")
+            time.sleep(0.2)
+            began = time.monotonic()
+            parent.kill()
+            assert b.answer()["fence"]
+            assert time.monotonic() - began < 1.0
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+            parent.communicate()
 
 
 # -- the directory -------------------------------------------------------------------------------------------

@@ -17,15 +17,22 @@ import peerlock
 from peerlock.net.aio import Node
 from peerlock.net.shell import Link
 from peerlock.node.wire import (
-    LARGEST, VERSION, Ack, Decided, Hello, LockReport, Peer, Ping, Query, Report, Said, framed, packed, spoken,
+    LARGEST,
+    VERSION,
+    Ack,
+    Decided,
+    Hello,
+    LockReport,
+    Peer,
+    Ping,
+    Query,
+    Report,
+    Said,
+    framed,
+    packed,
+    spoken,
 )  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
+from ports import free_port
 
 
 class Proxy:

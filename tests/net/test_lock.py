@@ -22,7 +22,7 @@ def scenario(test: Callable[[Group], Awaitable[None]]) -> Callable[[], None]:
 
         run(whole())
 
-    case.__name__ = test.__name__  # type: ignore[attr-defined]
+    case.__name__ = test.__name__
     return case
 
 
@@ -213,7 +213,7 @@ async def test_two_algorithms_for_one_lock_get_a_clear_error(group: Group) -> No
     anna, ben, _ = await three(group)
     async with anna.lock("x"):
         with pytest.raises(
-            Disagreement, match="suzuki-kasami-a .* carvalho-roucairol|carvalho-roucairol .* suzuki-kasami-a"
+            Disagreement, match=r"suzuki-kasami-a .* carvalho-roucairol|carvalho-roucairol .* suzuki-kasami-a"
         ):
             await ben.lock("x", algorithm="carvalho-roucairol").acquire(timeout=5)
     with pytest.raises(UsageError, match="silence for permission"):

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from test_links import free_port
 
 from peerlock.bench.torture import torture, wrong
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 

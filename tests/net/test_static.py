@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,7 @@ from peerlock.net.aio import Node
 from peerlock.net.group import gather
 from peerlock.net.static import StaticRegistry
 from peerlock.node import wire
-
-
-def free_ports(count: int) -> list[int]:
-    made = [socket.socket() for _ in range(count)]
-    try:
-        for one in made:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in made]
-    finally:
-        for one in made:
-            one.close()
+from ports import free_ports
 
 
 class Place:
@@ -301,9 +290,8 @@ def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
 
 def test_settings_from_a_file_the_environment_and_keywords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "shop.toml"
-    path.write_text(
-        'algorithm = "ricart-agrawala"\n[nodes]\na = "h:1"\nb = "h:2"\n[tls]\nca = "ca.pem"\ncert = "{name}.pem"\nkey = "{name}.key"\n'
-    )
+    tls = 'ca = "ca.pem"\ncert = "{name}.pem"\nkey = "{name}.key"\n'
+    path.write_text('algorithm = "ricart-agrawala"\n[nodes]\na = "h:1"\nb = "h:2"\n[tls]\n' + tls)
     found = gather(path, name="b")
     assert found.nodes == {"a": "h:1", "b": "h:2"}
     assert found.tls is not None

@@ -18,7 +18,7 @@ def post(session: Session, epoch: int) -> None:
 
 
 def frames(data: bytes) -> list[object]:
-    found = []
+    found: list[object] = []
     while data:
         (length,) = LENGTH.unpack_from(data)
         found.append(opened(data[LENGTH.size : LENGTH.size + length]))

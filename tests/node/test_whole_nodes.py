@@ -47,6 +47,9 @@ def test_the_oracle_sees_two_holders() -> None:
                 desk.held = lambda: None  # type: ignore[method-assign]
             super().report()
 
-    with pytest.raises((Broken, AssertionError, AttributeError)):
+    def look() -> None:
         for seed in range(50):
             run(seed, Plan(core=Careless))
+
+    with pytest.raises((Broken, AssertionError, AttributeError)):
+        look()

@@ -192,7 +192,7 @@ async def bare_wire(directory: Path, side: str) -> dict[str, Any]:
         def get_buffer(self, sizehint: int) -> bytearray:
             return self.buffer
 
-        def buffer_updated(self, count: int) -> None:
+        def buffer_updated(self, nbytes: int) -> None:
             number = int.from_bytes(self.buffer[:8], "big")
             got[number] = time.monotonic()
             if number >= 2 * HANDOVERS:
@@ -205,7 +205,7 @@ async def bare_wire(directory: Path, side: str) -> dict[str, Any]:
             given[number] = time.monotonic()
             self.transport.write(number.to_bytes(8, "big"))
 
-        def connection_lost(self, problem: Exception | None) -> None:
+        def connection_lost(self, exc: Exception | None) -> None:
             done.set()
 
     if side == "one":

@@ -173,7 +173,8 @@ class Lock:
     )
 
     def __init__(self, node: Node, name: str, algorithm: Spoken, mode: Mode, priority: int = 0) -> None:
-        self.name, self.mode = name, mode
+        self.name = name
+        self.mode: Mode = mode
         self._node, self._spoken, self._priority = node, algorithm, priority
         self._table, self._loop, self._time = node.core.table, node._loop, node._time
         self._desk = NO_DESK
@@ -192,6 +193,7 @@ class Lock:
         return hold
 
     def _release(self, hold: Hold) -> None:
+        self._node.alive()
         desk = hold.desk
         assert desk is not None
         desk.release(hold, self._time())
@@ -461,6 +463,14 @@ class Node(Shell):
 
     def over(self) -> bool:
         return self._loop.is_closed()
+
+    def descriptors(self) -> list[int]:
+        found = [listener.fileno() for listener in self._listening]
+        for link in (*self.links.values(), *self._strangers):
+            if isinstance(link, AioLink) and link.transport is not None:
+                made = link.transport.get_extra_info("socket")
+                found += [made.fileno()] if made is not None else []
+        return found
 
     def after(self, seconds: float, act: Callable[[], None]) -> asyncio.Handle:
         return self._loop.call_soon(act) if seconds <= 0 else self._loop.call_later(seconds, act)

@@ -72,12 +72,11 @@ def directory_for(group: str) -> Path:
         machine = ""
     machine = machine or check_name("host", socket.gethostname())
     # The home is what the user database says, and if that is not there there is no other: two places would be two groups.
-    try:
+    home = None
+    with contextlib.suppress(KeyError, OSError):
         home = Path(pwd.getpwuid(uid).pw_dir)
-        usable = home.is_absolute() and home.stat().st_uid == uid
-    except (KeyError, OSError):
-        usable = False
-    if not usable:
+        home = home if home.is_absolute() and home.stat().st_uid == uid else None
+    if home is None:
         raise RegistryError(
             f"User {uid} has no home of its own, where the group {group} would have its place: give a directory with dir=."
         )

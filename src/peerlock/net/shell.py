@@ -185,9 +185,18 @@ class Shell:
             raise NodeClosed(f"This node has left the group {self.group}: join again.")
 
     def after_fork(self) -> None:
-        """In the child: the parent's node is not ours."""
+        """In the child: the parent's node is not ours.
+
+        Nor are its sockets. As long as somebody has them open, the others do not see the parent's end, so the child's
+        copies become something else.
+        """
         self.forked = True
         self.core.table.open = self.core.table.running = False
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for descriptor in self.descriptors():
+            if descriptor >= 0:
+                os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
 
     def say_farewell(self) -> None:
         """Nothing is granted here any more, who waits waits in vain, who holds has lost; then the group goes on without us."""
@@ -205,6 +214,10 @@ class Shell:
 
     def after(self, seconds: float, act: Callable[[], None]) -> Any:
         raise NotImplementedError
+
+    def descriptors(self) -> list[int]:
+        """Of our sockets."""
+        return []
 
     def over(self) -> bool:
         """The node has ended, without leaving."""

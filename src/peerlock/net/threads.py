@@ -234,7 +234,8 @@ class Lock:
     """A named lock of a group. Many threads may use one object; each `acquire` gives a hold of its own."""
 
     def __init__(self, node: ThreadNode, name: str, algorithm: Spoken, mode: Mode, priority: int = 0) -> None:
-        self.name, self.mode = name, mode
+        self.name = name
+        self.mode: Mode = mode
         self._node, self._spoken, self._priority = node, algorithm, priority
         self._bodies: dict[int | None, Hold] = {}  # by the thread whose body it is
 
@@ -410,6 +411,10 @@ class ThreadNode(Shell):
 
     def now(self) -> float:
         return time.monotonic()
+
+    def descriptors(self) -> list[int]:
+        links = [link for link in (*self.links.values(), *self.strangers) if isinstance(link, ThreadLink)]
+        return [made.fileno() for made in (*self.listening, self.bell, self.rope, *(link.socket for link in links))]
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:
         with self.mutex:

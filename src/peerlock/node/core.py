@@ -417,6 +417,7 @@ class Core:
             self.alarm()
         if table.clocks_run_out():
             self.full()
+        table.unchoke(now)
         if self.view.wedged:
             self.shell.refresh()
         if waits:

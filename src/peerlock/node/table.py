@@ -32,6 +32,7 @@ from peerlock.node.wire import LENGTH, LockReport, LockStatus, Said, Spoken, Wai
 
 WAITING, HELD, DONE, LOST, FAILED = range(5)
 OFTEN = 1 << 18  # grants
+MANY = 50_000  # messages that a peer has not acknowledged: nothing more is asked until it has
 NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 24)  # a clock that needs a new epoch
 
 
@@ -87,7 +88,8 @@ class Table:
         self.epoch = 0
         self.running = False  # an epoch runs, unwedged
         self.gate = False  # the node may believe
-        self.open = False  # both
+        self.open = False  # both, and no peer is far behind
+        self.choked = False  # one is
         self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
         self.bound = limits.idle_locks
         self.looked = 0  # grants when the clocks were last looked at
@@ -120,7 +122,7 @@ class Table:
         return crc32(name.encode()) % (len(self.sessions) - 1) + 1
 
     def set_open(self) -> None:
-        self.open = self.running and self.gate
+        self.open = self.running and self.gate and not self.choked
 
     def busy(self) -> Iterable[Desk]:
         return [desk for desk in self.desks.values() if desk.want is not None]
@@ -142,7 +144,7 @@ class Table:
         now: float,
     ) -> None:
         """A new epoch starts: idle locks are forgotten, the others start from what was reported."""
-        self.epoch, self.me, self.sessions = epoch, me, sessions
+        self.epoch, self.me, self.sessions, self.choked = epoch, me, sessions, False
         self.opening = opened(reports)
         old, self.desks = self.desks, {}
         self.running = True
@@ -174,6 +176,14 @@ class Table:
         self.looked = self.grants
         return any(desk.clock > NEAR_THE_END for desk in self.desks.values())
 
+    def unchoke(self, now: float) -> None:
+        """Go on asking, if whoever was far behind has caught up."""
+        if self.choked and not any(session is not None and len(session.kept) > MANY // 2 for session in self.sessions):
+            self.choked = False
+            self.set_open()
+            for desk in list(self.busy()):
+                desk.settled(now)
+
     def wedge(self) -> None:
         self.running = self.open = False
 
@@ -197,6 +207,8 @@ class Table:
         session.post(self.epoch, LENGTH.pack(len(frame)) + frame)
         self.dirty[session] = None
         self.messages += 1
+        if len(session.kept) > MANY:
+            self.choked, self.open = True, False
         if self.told and desk.name in self.told:
             self.told[desk.name].sent(desk, to, message, session.seq)
 
@@ -445,6 +457,8 @@ class Desk(Seat):
         if not table.running:
             return
         self.catch_up()
+        if table.choked and self.at == "idle":
+            return
         if self.priority:
             self.algorithm.increment = self.priority
         match self.settle(table.gate, self):

@@ -291,7 +291,8 @@ class User:
     """Takes a lock, holds it, gives it back."""
 
     def __init__(self, process: Process, lock: str) -> None:
-        self.process, self.lock, self.wish = process, lock, None  # type: Process, str, Wish | None
+        self.process, self.lock = process, lock
+        self.wish: Wish | None = None
         self.later()
 
     def later(self) -> None:
