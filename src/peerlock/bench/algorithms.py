@@ -12,7 +12,7 @@ from msgspec import Struct
 from peerlock.bench.crowd import Crowd
 from peerlock.node.wire import ON_THE_WIRE
 
-PEOPLE, HOLD_US = 5, 200
+PEOPLE, HOLD_US, THINK_US = 5, 200, 30_000
 
 
 class Line(Struct, frozen=True):
@@ -22,6 +22,8 @@ class Line(Struct, frozen=True):
     hand_over_us: float
     hand_over_99_us: float
     alone_a_second: float  # one process that wants it, four that do not
+    now_and_then_us: float  # from asking to entering, when each wants it now and then
+    now_and_then_messages: float
 
 
 def lines(seconds: float) -> Iterator[Line]:
@@ -40,5 +42,12 @@ def lines(seconds: float) -> Iterator[Line]:
             time.sleep(seconds)
             alone = (crowd.board[0] - before) / (time.monotonic() - began)
             crowd.end()
+        with tempfile.TemporaryDirectory(prefix="peerlock-bench-") as place:
+            crowd = Crowd(Path(place), "bench", algorithm, PEOPLE, think_us=THINK_US)
+            time.sleep(1.0 + seconds)
+            sparse = crowd.end()
         middle, late = account.hand_over_us
-        yield Line(algorithm, rate, account.messages / max(1, account.entries), middle, late, alone)
+        yield Line(
+            algorithm, rate, account.messages / max(1, account.entries), middle, late, alone, sparse.wait_us,
+            sparse.messages / max(1, sparse.entries),
+        )  # fmt: skip

@@ -77,16 +77,25 @@ class Account(Struct, frozen=True):
     starved: int  # processes that lived to the end and never got in
     hand_over_us: tuple[float, float]  # from leaving in one process to entering in another: median, 99th percentile
     longest_wait_s: float
+    wait_us: float  # from asking to entering, the median
     messages: int
 
 
 class Crowd:
     def __init__(
-        self, directory: Path, group: str, algorithm: str, people: int, *, hold_us: int = 0, idle: int = 0
+        self,
+        directory: Path,
+        group: str,
+        algorithm: str,
+        people: int,
+        *,
+        hold_us: int = 0,
+        idle: int = 0,
+        think_us: int = 0,
     ) -> None:
-        """The first `idle` of them enter once and then only look on."""
+        """The first `idle` of them enter once and then only look on. The others think, about so long, between entries."""
         self.directory, self.group, self.algorithm, self.hold_us = directory, group, algorithm, hold_us
-        self.idle = idle
+        self.idle, self.think_us = idle, think_us
         self.board = Board(directory / "board", create=True)
         self.people: list[Person] = []
         self.faults = {"kill": 0, "stop": 0, "restart": 0}
@@ -103,7 +112,8 @@ class Crowd:
         log = (self.directory / f"log-{number}").open("wb")
         try:
             hold_us = -1 if number < self.idle else self.hold_us
-            process = subprocess.Popen([*command, str(number), str(hold_us)], stderr=log, stdout=log)
+            words = [*command, str(number), str(hold_us), str(self.think_us)]
+            process = subprocess.Popen(words, stderr=log, stdout=log)
         finally:
             log.close()
         return Person(number, process)
@@ -157,6 +167,11 @@ class Crowd:
             for path in self.directory.glob("times-*")
             for time in msgspec.json.decode(path.read_bytes(), type=list[float])
         )
+        waited = sorted(
+            time
+            for path in self.directory.glob("waits-*")
+            for time in msgspec.json.decode(path.read_bytes(), type=list[float])
+        )
         middle, late = (times[len(times) // 2], times[len(times) * 99 // 100]) if times else (0.0, 0.0)
         return Account(
             entries,
@@ -169,6 +184,7 @@ class Crowd:
             len(stuck) + sum(not board.row(person.number, ENTRIES) for person in self.people),
             (middle, late),
             max(waits, default=0) / 1e6,
+            waited[len(waited) // 2] if waited else 0.0,
             sum(board.row(number, MESSAGES) for number in range(self.next)),
         )
 
@@ -190,19 +206,24 @@ class Crowd:
                 self.stop(person, chance.choice((0.05, 0.5, 4.0)))
 
 
-async def take_part(directory: Path, group: str, algorithm: str, number: int, hold_us: int) -> None:
+async def take_part(directory: Path, group: str, algorithm: str, number: int, hold_us: int, think_us: int) -> None:
     import peerlock
 
-    board, me, times = Board(directory / "board"), os.getpid(), list[float]()
+    board, me, times, waits = Board(directory / "board"), os.getpid(), list[float](), list[float]()
+    chance = random.Random(number)
     board.put(number, PID, me)
     async with peerlock.join(group, dir=directory, algorithm=algorithm) as node:
         lock = node.lock("counter")
         while not board[STOP] or not board.row(number, ENTRIES):
+            if think_us:
+                await asyncio.sleep(chance.expovariate(1e6 / think_us))
             board.put(number, STATE, WAITS)
             asked = time.monotonic_ns()
             async with lock as hold:
                 now = time.monotonic_ns()
                 waited = (now - asked) // 1000
+                if len(waits) < 100_000:
+                    waits.append((now - asked) / 1000)
                 if board[LEFT_BY] not in (0, me) and asked < board[LEFT_NS]:
                     times.append((now - board[LEFT_NS]) / 1000)
                 enter(board, me, number, hold.fence)
@@ -215,6 +236,7 @@ async def take_part(directory: Path, group: str, algorithm: str, number: int, ho
             while hold_us < 0 and not board[STOP]:
                 await asyncio.sleep(0.1)
     (directory / f"times-{number}").write_bytes(msgspec.json.encode(times))
+    (directory / f"waits-{number}").write_bytes(msgspec.json.encode(waits))
 
 
 def enter(board: Board, me: int, number: int, fence: int) -> None:
@@ -255,8 +277,8 @@ def main() -> None:
     import logging
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S")
-    directory, group, algorithm, number, hold_us = sys.argv[1:]
-    asyncio.run(take_part(Path(directory), group, algorithm, int(number), int(hold_us)))
+    directory, group, algorithm, number, hold_us, think_us = sys.argv[1:]
+    asyncio.run(take_part(Path(directory), group, algorithm, int(number), int(hold_us), int(think_us)))
 
 
 if __name__ == "__main__":

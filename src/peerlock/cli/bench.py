@@ -181,12 +181,14 @@ def bench_algorithms(
         print_json(msgspec.to_builtins(rows))
         return
     table = Table(
-        "algorithm", "entries a second", "messages an entry", "hand-over", "99 % within", "alone, entries a second",
-        title=f"{algorithms.PEOPLE} processes; all want the lock and keep it {algorithms.HOLD_US} us, or one wants it",
+        "algorithm", "entries/s", "messages", "hand-over", "99 % within", "entries/s, alone", "wait, now and then", "messages",
+        title=f"{algorithms.PEOPLE} processes: all want the lock and keep it {algorithms.HOLD_US} us; one wants it; "
+        f"each wants it every {algorithms.THINK_US // 1000} ms",
     )  # fmt: skip
     for row in rows:
         table.add_row(
             row.algorithm, f"{row.entries_a_second:,.0f}", f"{row.messages_an_entry:.2f}", f"{row.hand_over_us:,.0f} us",
-            f"{row.hand_over_99_us:,.0f} us", f"{row.alone_a_second:,.0f}",
+            f"{row.hand_over_99_us:,.0f} us", f"{row.alone_a_second:,.0f}", f"{row.now_and_then_us:,.0f} us",
+            f"{row.now_and_then_messages:.2f}",
         )  # fmt: skip
     console().print(table)

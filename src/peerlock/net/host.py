@@ -74,8 +74,8 @@ def directory_for(group: str) -> Path:
     # The home is what the user database says, and if that is not there there is no other: two places would be two groups.
     home = None
     with contextlib.suppress(KeyError, OSError):
-        home = Path(pwd.getpwuid(uid).pw_dir)
-        home = home if home.is_absolute() and home.stat().st_uid == uid else None
+        said = Path(pwd.getpwuid(uid).pw_dir)
+        home = said if said.is_absolute() and said.stat().st_uid == uid else None
     if home is None:
         raise RegistryError(
             f"User {uid} has no home of its own, where the group {group} would have its place: give a directory with dir=."
