@@ -22,8 +22,10 @@ def certs(
 ) -> None:
     """Make a certificate authority and a certificate for each node: ca.pem, NAME.pem, NAME.key.
 
-    If the directory has an authority already, it signs the new certificates. Keep ca.key away from the nodes: whoever has
-    it can be any of them. Give every node ca.pem, its own NAME.pem and its own NAME.key.
+    If the directory has an authority already, it signs the new certificates.
+
+    Give every node ca.pem, its own NAME.pem and its own NAME.key. Keep ca.key
+    away from the nodes: whoever has it can be any of them.
     """
     try:
         from cryptography import x509

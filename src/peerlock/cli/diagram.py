@@ -36,7 +36,8 @@ def replay(
 ) -> None:
     """Run again what a trace tells of, and see whether the same happens, byte for byte.
 
-    A trace of a running group (peerlock trace) is computed again: what each node was told must make it do what it did.
+    A trace of a running group (peerlock trace) is computed again: what each node
+    was told must make it do what it did.
     """
     events = read(trace)
     if (events[0].about or {}).get("kind") == "recorded":

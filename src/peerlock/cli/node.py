@@ -167,7 +167,8 @@ def trace(
 ) -> None:
     """Write down what happens to one lock of a running group: its messages, who waits, who enters.
 
-    The group starts a new epoch for it, so that the trace has a beginning. It is a trace like those of peerlock sim.
+    The group starts a new epoch for it, so that the trace has a beginning. It is
+    a trace like those of peerlock sim: draw it, compute it again.
     """
     from peerlock.net.tracing import merged
 

@@ -30,9 +30,10 @@ def sim_nodes(
 ) -> None:
     """Simulate whole nodes, with crashes, restarts, pauses, joins, leaves, broken and slow links: one run a seed.
 
-    What runs are the objects that ship. Each run must never have two holders, must have fences that increase, and
-    everybody must get in when the faults have stopped. A failure names its seed and the command that shows it again, and
-    the exit code is 1.
+    What runs are the objects that ship. There must never be two holders, fences
+    must increase, and everybody must get in when the faults have stopped.
+
+    A failure names its seed and the command that shows it again; exit code 1.
     """
     from peerlock.node.wire import ON_THE_WIRE, spoken
     from peerlock.planted import PLANTED
@@ -127,8 +128,11 @@ def check_views(
 ) -> None:
     """Explore the view change in every interleaving, then again with each of its rules taken away.
 
-    Three nodes, two changes of the view: crashes, joins, leaves, a stopped member that is left out and comes back. With all
-    rules nobody ever is inside beside another and nobody waits for ever; without any one of them somebody is, or does.
+    Three nodes, two changes of the view: crashes, joins, leaves, a stopped
+    member that is left out and comes back.
+
+    With all rules nobody is ever inside beside another, and nobody waits for
+    ever. Without any one of them somebody is, or does.
     """
     from peerlock.algorithms import choose
     from peerlock.check.view_change import CLEAN, DEEP, explore

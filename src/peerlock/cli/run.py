@@ -58,9 +58,13 @@ def run(
 ) -> None:
     """Run a command while holding a lock: peerlock run backup -- rsync -a /srv /mnt
 
-    Waits until the lock is free, runs the command with this terminal, and ends with the command's exit status. The
-    command finds PEERLOCK_NAME and PEERLOCK_FENCE in its environment. Exit codes of its own: 1 (or -E) busy, 69 no group
-    can be reached, 75 the lock was lost and the command ended, 126 and 127 the command cannot be run, 2 wrong usage.
+    Waits for the lock, gives the command this terminal, ends with its status.
+
+    In the command's environment: PEERLOCK_NAME and PEERLOCK_FENCE.
+
+    Exit codes of its own: 1 (or -E) busy; 69 no group can be reached;
+    75 the lock was lost and the command ended; 126, 127 it cannot be run;
+    2 wrong usage.
     """
     if shared and exclusive:
         raise UsageError("-s and -x exclude each other: a reader, or the writer.")
