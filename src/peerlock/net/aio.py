@@ -338,7 +338,7 @@ class Lock:
         assert desk is not None
         if hold.state == HELD:
             hold._task = None
-            if desk.free and desk.queue is None and self._table.open:
+            if desk.free and desk.queue is None and not desk.sharers and self._table.open:
                 # What `Desk.release` does with a free desk.
                 hold.state = DONE
                 desk.holder = desk.want = None
@@ -354,7 +354,10 @@ class Lock:
     def _hold_of_this_body(self, task: Any) -> Hold | None:
         bodies = self._bodies.get(task)
         if not bodies:
-            return None
+            raise UsageError(
+                f"The body of the lock {self.name} ends in another task than it began in. To hand a lock over, use acquire, or "
+                "detach the hold."
+            )
         hold = bodies.pop()
         if not bodies:
             del self._bodies[task]

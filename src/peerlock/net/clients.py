@@ -14,7 +14,7 @@ import msgspec
 
 from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError, UsageError
-from peerlock.net.host import check_name, end_charge
+from peerlock.net.host import check_name, end_charges
 from peerlock.net.tracing import Tracer
 from peerlock.node.table import FAILED, HELD, LOST, WAITING, Ticket
 from peerlock.node.wire import DEFAULT_RW, Call, Result, framed, spoken
@@ -42,7 +42,7 @@ class Client:
     def __init__(self, shell: Shell, link: Link) -> None:
         self.shell, self.link = shell, link
         self.orders: dict[int, Order] = {}
-        self.charges = b""  # what works under its locks
+        shell.clients[self] = b""  # what works under its locks
         self.tracers: dict[str, Tracer] = {}
 
     def __call__(self, frame: Any) -> None:
@@ -54,6 +54,8 @@ class Client:
                 self.answer(frame)
             except PeerlockError as problem:
                 self.say(frame.number, False, str(problem))
+            except (ValueError, TypeError, OverflowError) as problem:
+                self.say(frame.number, False, f"{frame.what}: {problem}")
         else:
             raise ProtocolError("a client says nothing but calls")
 
@@ -76,7 +78,8 @@ class Client:
                 self.give_back(order)
                 self.say(call.number, True, None)
             case "charge":
-                self.charges = str(said.get("group") or "").encode()
+                self.shell.clients[self] = str(said.get("group") or "").encode()
+                self.shell.write_charges()
                 self.say(call.number, True, None)
             case "trace":
                 self.trace(str(said.get("lock")))
@@ -98,6 +101,8 @@ class Client:
     def acquire(self, number: int, name: str, mode: str, algorithm: Any) -> None:
         """`mode`: read or write of a lock for readers and writers; nothing: a plain one."""
         check_name("lock", name)
+        if number in self.orders:
+            raise UsageError(f"The number {number} is in use.")
         shell = self.shell
         shell.usable()
         wanted = spoken(DEFAULT_RW) if mode else shell.algorithm if algorithm is None else spoken(str(algorithm))
@@ -137,9 +142,11 @@ class Client:
         """The client is gone. What it started must be gone, too, before its locks are another's."""
         for tracer in self.tracers.values():
             tracer.stop()
-        if self.charges and not end_charge(self.charges):
+        if not end_charges(self.shell.clients.get(self, b"")):
             self.shell.after(0.05, self.end)
             return
+        self.shell.clients.pop(self, None)
+        self.shell.write_charges()
         for order in list(self.orders.values()):
             self.give_back(order)
         self.orders.clear()

@@ -47,7 +47,7 @@ from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer
 
 ALIVE, HOLDING = 0, 1  # bytes of a member's file
-CHARGE, CHARGE_BYTES = 4096, 64  # where a member's file says what works under its locks
+CHARGE, CHARGE_BYTES = 4096, 2**20  # where a member's file says what works under its locks
 KEEP = 16  # views that are kept
 MACHINE = Path("/etc/machine-id")
 LONGEST = 100  # bytes of a path that a socket can be bound to
@@ -124,48 +124,63 @@ def check_shared(directory: Path) -> None:
         raise RegistryError(f"{directory} can be written by everybody: anybody could join. Run: chmod o-w {directory}")
 
 
-def started_at(pid: int) -> int:
-    """When a process was started, by the kernel's count; 0: there is none."""
+def charge_of(group: int) -> bytes:
+    """A process group, so that it can be told from another one with its number: leader's start, session, boot."""
+    return f"{group} {_stat(group)[19]} {os.getsid(group)} {_boot()}".encode() if group else b""
+
+
+def _boot() -> str:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "-"
+
+
+def _stat(pid: int | str) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing: there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        fields = []
+    return fields if len(fields) > 19 else ["X", *["0"] * 40]
+
+
+def end_charges(words: bytes) -> bool:
+    """End the process groups that worked under somebody's locks. True: they are gone."""
+    return all(
+        [end_charge(line) for line in words.replace(b"\0", b"").splitlines()]
+    )  # all of them, whatever comes of one
 
 
 def end_charge(words: bytes) -> bool:
-    """End the process group that a dead member has left behind. True: it is gone."""
     try:
-        group, start = map(int, words.split()[:2])
+        group, start, session, boot = words.decode().split()
+        number = int(group)
     except ValueError:
-        return True  # it had none
-    leader = started_at(group)
-    if leader and leader != start:
-        return True  # the number belongs to somebody else by now
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
+        return True  # there is none
+    if boot != _boot() or number <= 1:
         return True
-    except PermissionError:
-        return False
+    leader = _stat(number)
+    if leader[0] not in "ZX" and leader[19] != start:
+        return True  # the number belongs to somebody else by now
     for _ in range(200):
-        # Killed; the kernel needs a moment. A zombie holds nothing, but its number is taken until it is buried.
-        if not group_works(group):
+        at_work = [
+            pid for pid, fields in _all() if fields[2] == group and fields[3] == session and fields[0] not in "ZX"
+        ]
+        if not at_work:
             return True
-        time.sleep(0.001)
+        try:
+            os.killpg(number, signal.SIGKILL)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        time.sleep(0.001)  # killed; the kernel needs a moment
     return False
 
 
-def group_works(group: int) -> bool:
-    """Is there a process of that group that is more than a zombie?"""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[2]) == group and fields[0] not in "ZX":
-                return True
-    return False
+def _all() -> list[tuple[str, list[str]]]:
+    return [(name, _stat(name)) for name in os.listdir("/proc") if name.isdigit()]
 
 
 class Proof:
@@ -279,7 +294,7 @@ class Hall:
         if id in self.mine:
             return None
         proof = self.lock(id, ALIVE, fcntl.LOCK_EX)
-        if proof is not None and not end_charge(os.pread(proof.fd, CHARGE_BYTES, CHARGE)):
+        if proof is not None and not end_charges(os.pread(proof.fd, CHARGE_BYTES, CHARGE)):
             proof.close()
             return None
         return proof
@@ -564,6 +579,14 @@ class HostRegistry(Registry):
                         if hall.lives(peer.id) is not False:
                             stay.append(peer)
                         continue
+                    dead = hall.lock(peer.id, ALIVE, fcntl.LOCK_EX)
+                    if dead is not None:
+                        ended = end_charges(os.pread(dead.fd, CHARGE_BYTES, CHARGE))
+                        dead.close()
+                        if not ended:  # not stopped and idle, but dead, and what worked under its locks goes on
+                            proof.close()
+                            stay.append(peer)
+                            continue
                     proofs.append(proof)
                     hall.path("joining", peer.id).unlink(missing_ok=True)
                     without.add(peer.id)
@@ -606,10 +629,12 @@ class HostRegistry(Registry):
             if me.id in hall.mine:
                 fcntl.lockf(hall.mine[me.id], fcntl.LOCK_UN, 1, HOLDING)
 
-    def charge(self, group: int) -> None:
-        assert self.me is not None
-        words = f"{group} {started_at(group)}\n" if group else ""
-        os.pwrite(self.hall.mine[self.me.id], words.encode().ljust(CHARGE_BYTES, b"\0"), CHARGE)
+    def charge(self, words: bytes) -> None:
+        if self.me is not None and self.me.id in self.hall.mine:
+            fd = self.hall.mine[self.me.id]
+            os.ftruncate(fd, CHARGE)
+            if words:
+                os.pwrite(fd, words[:CHARGE_BYTES], CHARGE)
 
     def kick(self, name: str) -> str:
         newest = self.newest()

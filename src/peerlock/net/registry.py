@@ -105,8 +105,16 @@ class Registry:
         """The operator says that a node is dead. What came of it, in a sentence."""
         raise UsageError(f"A group of the kind {self.kind} knows by itself who is dead: nobody has to be kicked.")
 
-    def charge(self, group: int) -> None:
-        """A process group works under a lock of this node: it must be gone before the lock is another's."""
+    def charge(self, words: bytes) -> None:
+        """These process groups work under locks of this node: they must be gone before a lock is another's."""
+
+    def is_gone(self, peer: Peer) -> bool:
+        """Does the group go on without that incarnation, for good?"""
+        return False
+
+    def descriptors(self) -> list[int]:
+        """That a forked child must not keep open."""
+        return []
 
     def waits_for(self) -> tuple[str, ...]:
         """Names of those without whom no view can be decided."""

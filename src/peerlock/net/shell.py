@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from peerlock.contract import Mode
-from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, UsageError
+from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, RegistryError, UsageError
+from peerlock.net.host import end_charges
 from peerlock.net.registry import Decision, Registry
 from peerlock.net.status import NodeStatus, node_status
 from peerlock.node.core import Core
@@ -116,13 +118,22 @@ class Link:
                 body = bytes(self.buffer[first : first + length])
                 self.start = first + length
                 shell.on_frame(self, body)
-        except ProtocolError as problem:
+        except (ProtocolError, RegistryError) as problem:
             shell.ends(self, str(problem))
         if self.start == self.end:
             self.start = self.end = 0
             if len(self.buffer) > 65536:
                 self.buffer = bytearray(16384)  # a large frame is rare
         shell.core.flush()
+
+
+def long_lived(made: socket.socket) -> None:
+    """For TCP: nothing waits for more data before it goes out, and a peer that is gone without a word is noticed."""
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000)):
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class Shell:
@@ -139,6 +150,7 @@ class Shell:
         self.outside = False  # the group went on without us, and we are about to join again
         self.refused_since: float | None = None  # believing
         self.refusals: dict[str, float] = {}  # sentences of late, so that a log is not filled with one
+        self.clients: dict[Any, bytes] = {}  # connections of the command line, and what works under their locks
         self.listeners: set[Callable[[], None]] = set()  # to the start of an epoch
         self.asking: set[Callable[[], None]] = set()  # for a status
         self.on_started: Callable[[], None] | None = None
@@ -193,7 +205,7 @@ class Shell:
         self.forked = True
         self.core.table.open = self.core.table.running = False
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for descriptor in self.descriptors():
+        for descriptor in (*self.descriptors(), *self.registry.descriptors()):
             if descriptor >= 0:
                 os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
@@ -202,6 +214,9 @@ class Shell:
         """Nothing is granted here any more, who waits waits in vain, who holds has lost; then the group goes on without us."""
         core = self.core
         core.close(self.now())
+        for words in self.clients.values():
+            end_charges(words)  # what works under a lock of ours ends before the lock is another's
+        self.clients.clear()
         self.closing = True
         decision = self.asked(self.registry.leave)
         if decision is not None:
@@ -256,7 +271,11 @@ class Shell:
             return
         if self.core.me not in decision.members and not self.core.view.known:
             return  # not yet in any view
-        self.core.learn(decision.epoch, decision.members, self.now())
+        try:
+            self.core.learn(decision.epoch, decision.members, self.now())
+        except (RegistryError, OSError) as problem:
+            self.complain(f"epoch {decision.epoch} cannot be written down: {problem}")
+            self.after(REDIAL_S[-1], lambda: self.take(decision))
 
     def again(self) -> None:
         """The group went on without us."""
@@ -272,6 +291,10 @@ class Shell:
             log.error("group %s: cannot join again: %s", self.group, problem)
             self.outside = True
             self.after(REDIAL_S[-1], self.again)
+
+    def write_charges(self) -> None:
+        """Whoever finds us dead knows what works under our locks."""
+        self.asked(self.registry.charge, b"".join(words + b"\n" for words in self.clients.values() if words))
 
     # -- the core's wishes ---------------------------------------------------------------------------------
 
@@ -427,11 +450,16 @@ class Shell:
         if not self.wanted(peer) or self.closing:
             link.close()
             return
+        self.after(HELLO_S, lambda: self.unanswered(link))
         if not peer.id:
             link.write(framed(self.core.hello(peer)))  # we shall see which incarnation it is
             return
         self.replace(peer, link)
         link.write(self.core.dialled(peer, self.now()))
+
+    def unanswered(self, link: Link) -> None:
+        if link.peer is None and not link.closed:
+            self.ends(link, f"{link.dialled} does not answer")
 
     def wanted(self, peer: Peer) -> bool:
         """Is there still a reason to have a link with it?"""
@@ -458,6 +486,9 @@ class Shell:
 
     def on_frame(self, link: Link, body: bytes) -> None:
         frame = opened(body)
+        if isinstance(frame, Hello) and frame.gone and (link.peer or link.dialled):
+            self.cast_out(frame.sentence)
+            raise ProtocolError(f"{frame.peer.name} says: {frame.sentence}")
         if link.peer is not None:
             if isinstance(frame, Tell):
                 self.registry.told(link.peer, frame)
@@ -487,6 +518,7 @@ class Shell:
         if not why and hello.peer.name != dialled.name:
             why = f"it says to be {hello.peer.name}"
         if why:
+            link.write(framed(self.refusal(hello, why)))
             raise ProtocolError(f"{dialled.name} at {self.registry.endpoint(dialled)} is not who it should be: {why}")
         link.peer, link.limit = hello.peer, LARGEST
         self.tries.pop(dialled, None)
@@ -503,13 +535,23 @@ class Shell:
         if not why and hello.to != self.core.me.id and not (self.registry.dials and not hello.to):
             why = f"this is {self.core.me.name} in another incarnation"
         if why:
-            link.write(framed(Hello(VERSION, self.group, self.core.me, hello.peer.id, 0, why)))
+            link.write(framed(self.refusal(hello, why)))
             raise ProtocolError(f"{hello.peer.name or 'somebody'} was not let in: {why}")
         link.peer, link.limit = hello.peer, LARGEST
         self.replace(hello.peer, link)
         link.write(framed(self.core.hello(hello.peer)))
         self.core.linked(hello.peer, hello.received, self.now())
         self.registry.linked(hello.peer)
+
+    def refusal(self, hello: Hello, why: str) -> Hello:
+        gone = self.registry.is_gone(hello.peer)
+        return Hello(VERSION, self.group, self.core.me, hello.peer.id, 0, why, gone)
+
+    def cast_out(self, sentence: str) -> None:
+        """The others go on without this incarnation, and say so."""
+        log.error("group %s: %s: everything that was held here is lost", self.group, sentence)
+        self.core.table.drop(sentence)
+        self.rejoin()
 
     def unfit(self, hello: Hello) -> str:
         if hello.version != VERSION:

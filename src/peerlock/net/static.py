@@ -35,7 +35,7 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
-from peerlock.net.host import check_name, directory_for, listen_at, make_private
+from peerlock.net.host import check_name, directory_for, end_charges, listen_at, make_private, write_all
 from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer, Tell, framed
 
@@ -54,7 +54,9 @@ class Record(Struct):
     group: str
     name: str
     epoch: int = 0
-    absent: dict[str, int] = {}
+    starts: int = 0  # how often this node was started
+    absent: dict[str, int] = {}  # who need not be waited for, in this incarnation and older ones
+    seen: dict[str, int] = {}  # the newest incarnation of each that anybody has told of
 
 
 def parse_address(name: str, text: str) -> Endpoint:
@@ -105,9 +107,13 @@ class StaticRegistry(Registry):
         self.gone = False
         self.path = self._place(state)
         self.lock = self._lock()
-        self.record = self._read()
-        for dead in assume_dead:
-            self._assume(dead)
+        try:
+            self.record = self._read()
+            for dead in assume_dead:
+                self._assume(dead)
+        except BaseException:
+            os.close(self.lock)
+            raise
 
     # -- the file --------------------------------------------------------------------------------------
 
@@ -150,11 +156,11 @@ class StaticRegistry(Registry):
         return record
 
     def _write(self) -> None:
-        draft = self.path.with_suffix(".new")
+        draft = self.path.with_name(self.path.name + ".new")
         try:
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, msgspec.json.encode(self.record))
+                write_all(fd, msgspec.json.encode(self.record))
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -170,8 +176,25 @@ class StaticRegistry(Registry):
     # -- this node -------------------------------------------------------------------------------------
 
     def incarnate(self) -> Peer:
-        self.me = Peer(self.name, secrets.randbits(63), "", os.getpid())
+        # A later incarnation has a larger id, so that old news can be told from new.
+        self.record.starts += 1
+        self._write()
+        with contextlib.suppress(FileNotFoundError):
+            end_charges(self.charges.read_bytes())  # what an earlier one of ours has left behind
+            self.charges.unlink()
+        self.present, self.tells, self.view = {}, {}, None
+        self.me = Peer(self.name, self.record.starts << 31 | secrets.randbits(31), "", os.getpid())
         return self.me
+
+    @property
+    def charges(self) -> Path:
+        return self.path.with_name(self.path.name + ".charges")
+
+    def charge(self, words: bytes) -> None:
+        self.charges.write_bytes(words)
+
+    def descriptors(self) -> list[int]:
+        return [self.lock] if self.lock >= 0 else []
 
     def listeners(self) -> list[socket.socket]:
         where = self.nodes[self.name]
@@ -205,22 +228,31 @@ class StaticRegistry(Registry):
             return f"{peer.name} is the name of this node"
         if self._tls is not None and certificate != peer.name:
             return f"it says to be {peer.name}, and its certificate is for {certificate}"
-        if self.record.absent.get(peer.name) == peer.id:
-            return f"{peer.name} was said to be dead, or has left, in this incarnation; start it again"
+        if self.is_gone(peer):
+            return f"{peer.name} was said to be dead, or has left, in this incarnation"
+        if peer.id < self.record.seen.get(peer.name, 0):
+            return f"this is an old incarnation of {peer.name}, or it has lost its file and counts from the beginning"
         return None
 
     # -- links -----------------------------------------------------------------------------------------
 
     def dial(self) -> None:
+        """Who starts dials everybody: somebody may still think that it has a link to an earlier incarnation of ours."""
         for name in self.order:
-            if name < self.name and name not in self.present:
+            if name != self.name and name not in self.present:
                 self.shell.dial(Peer(name, 0))
 
     def linked(self, peer: Peer) -> None:
-        if self.record.absent.pop(peer.name, None) is not None:
-            self._write()
+        self._saw(peer.name, peer.id)
+        self._write()
         self.present[peer.name] = peer
         self.tell()
+
+    def _saw(self, name: str, incarnation: int) -> None:
+        """There is, or was, that incarnation. Who is absent in an older one is not absent any more."""
+        self.record.seen[name] = max(incarnation, self.record.seen.get(name, 0))
+        if self.record.absent.get(name, incarnation) < incarnation:
+            del self.record.absent[name]
 
     def unlinked(self, peer: Peer) -> None:
         if self.present.get(peer.name) == peer:
@@ -228,35 +260,59 @@ class StaticRegistry(Registry):
         self.tells.pop(peer, None)
         if peer.name < self.name and peer.name not in self.present:
             self.shell.dial(Peer(peer.name, 0))
+        self.heed()
 
     def tell(self, leaving: bool = False, renew: bool = False) -> None:
         """Everybody who is linked hears what we know."""
-        words = framed(Tell(self.record.epoch, tuple(sorted(self.record.absent.items())), leaving, renew))
+        absent, seen = (tuple(sorted(found.items())) for found in (self.record.absent, self.record.seen))
+        words = framed(Tell(self.record.epoch, absent, seen, leaving, renew))
         for peer in self.present.values():
             self.shell.write(peer, words)
         self.decide()
 
     def told(self, peer: Peer, tell: Tell) -> None:
         if tell.leaving:
-            self._is_absent(peer.name, peer.id)
+            self._are_absent({peer.name: peer.id})
             return
         self.tells[peer] = tell
-        for name, incarnation in tell.absent:
-            present = self.present.get(name)
-            news = self.record.absent.get(name) != incarnation and (present is None or present.id == incarnation)
-            if news and name in self.nodes and name != self.name:
-                self._is_absent(name, incarnation)
         self.wants_renewal = self.wants_renewal or tell.renew
+        self.heed()
         self.decide()
 
-    def _is_absent(self, name: str, incarnation: int) -> None:
-        self.record.absent[name] = incarnation
+    def heed(self) -> None:
+        """What the others have told of who is there and who is not, in the newest incarnation that anybody knows of."""
+        before = (dict(self.record.absent), dict(self.record.seen))
+        gone: dict[str, int] = {}
+        for tell in self.tells.values():
+            for name, incarnation in tell.seen:
+                if name in self.nodes and name != self.name:
+                    self._saw(name, incarnation)
+        for tell in self.tells.values():
+            for name, incarnation in tell.absent:
+                if name not in self.nodes or name == self.name or incarnation < self.record.seen.get(name, 0):
+                    continue  # old news
+                if name in self.present:
+                    self.shell.complain(f"{name} is said to be dead, but it has a link to this node: it is waited for")
+                elif self.record.absent.get(name, -1) < incarnation:
+                    gone[name] = incarnation
+        if gone:
+            self._are_absent(gone)
+        elif before != (self.record.absent, self.record.seen):
+            self._write()
+            self.tell()
+
+    def _are_absent(self, names: Mapping[str, int]) -> None:
+        self.record.absent |= names
         self._write()
-        peer = self.present.pop(name, None)
-        if peer is not None:
-            self.tells.pop(peer, None)
-            self.shell.hang_up(peer, f"{name} is not waited for any more")
+        for name in names:
+            peer = self.present.pop(name, None)
+            if peer is not None:
+                self.tells.pop(peer, None)
+                self.shell.hang_up(peer, f"{name} is not waited for any more")
         self.tell()
+
+    def is_gone(self, peer: Peer) -> bool:
+        return peer.name in self.nodes and peer.id <= self.record.absent.get(peer.name, -1)
 
     # -- views -----------------------------------------------------------------------------------------
 
@@ -297,10 +353,14 @@ class StaticRegistry(Registry):
 
     def learned(self, decision: Decision) -> None:
         """Written down before anything is done in that epoch."""
-        self.view = decision
         if decision.epoch > self.record.epoch:
-            self.record.epoch = decision.epoch
-            self._write()
+            before, self.record.epoch = self.record.epoch, decision.epoch
+            try:
+                self._write()
+            except RegistryError:
+                self.record.epoch = before
+                raise
+        self.view = decision
 
     def kick(self, name: str) -> str:
         if name not in self.nodes:
@@ -316,8 +376,7 @@ class StaticRegistry(Registry):
     def _assume(self, name: str) -> None:
         if name not in self.nodes or name == self.name:
             raise UsageError(f"--assume-dead {name}: it must be another node of the list: {', '.join(self.order)}.")
-        last = [peer.id for peer in (self.view.members if self.view else ()) if peer.name == name]
-        self.record.absent[name] = last[0] if last else 0
+        self.record.absent[name] = self.record.seen.get(name, 0)
         self._write()
 
     def leave(self) -> Decision | None:
@@ -329,13 +388,14 @@ class StaticRegistry(Registry):
     def close(self) -> None:
         if self.lock >= 0:
             self.control.unlink(missing_ok=True)
+            fcntl.flock(self.lock, fcntl.LOCK_UN)
             os.close(self.lock)
             self.lock = -1
 
 
 def _context(tls: Tls, server: bool) -> ssl.SSLContext:
     """Both sides show a certificate of the same authority; the name in it is checked against who it says to be."""
-    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH if server else ssl.Purpose.SERVER_AUTH, cafile=None)
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)  # and no authority but ours
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.check_hostname = False  # a node's name is no host's name; `greeted` checks it
     made.verify_mode = ssl.CERT_REQUIRED

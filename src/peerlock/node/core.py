@@ -132,11 +132,12 @@ class Core:
     def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
         self.now = now
         view = self.view
-        if not view.learn(epoch, members):
+        if epoch <= view.known:
             return
+        self.shell.learned(epoch, members)  # what must be durable is, before anything is done about it
+        view.learn(epoch, members)
         self.table.wedge()
         self.early, self.renewing = [], False
-        self.shell.learned(epoch, members)
         for peer in [peer for peer in self.sessions if peer not in members]:
             del self.sessions[peer]
             self.shell.hang_up(peer, f"the group is at epoch {epoch} without you")

@@ -61,6 +61,7 @@ class Hello(Struct, frozen=True, array_like=True, tag=0):
     to: int = 0  # the id of whom this is meant for; 0: whoever listens there
     received: int = 0  # the last number that came from you
     sentence: str = ""  # why this is the last frame, if it is
+    gone: bool = False  # and the group goes on without that incarnation
 
 
 class Said(Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -152,6 +153,7 @@ class Tell(Struct, frozen=True, array_like=True, tag=10):
 
     epoch: int  # the newest that it has heard of
     absent: tuple[tuple[str, int], ...]  # who need not be waited for: name and incarnation
+    seen: tuple[tuple[str, int], ...]  # the newest incarnation of each that the sender has heard of
     leaving: bool = False  # the sender itself
     renew: bool = False  # a view with the same members, please
 
