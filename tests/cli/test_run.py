@@ -121,6 +121,31 @@ def test_lost(tmp_path: Path) -> None:
             assert out == "ended\n"
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_when_the_resident_ends_what_worked_under_its_locks_ends_first(tmp_path: Path, how: signal.Signals) -> None:
+    words, beat = ["--dir", str(tmp_path), "-g", "g"], tmp_path / "beat"
+    script = f"trap '' TERM; echo in; while :; do echo x >> {beat}; sleep 0.01; done"
+    with started("node", *words) as node:
+        assert node.stdout is not None
+        node.stdout.readline()
+        with started("run", "x", *words, "--", "sh", "-c", script) as holder:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            time.sleep(0.2)
+            node.send_signal(how)
+            script = f"a=$(wc -c < {beat}); sleep 0.3; b=$(wc -c < {beat}); test $a = $b && test $a -gt 0"
+            assert peerlock("run", "-w", "10", "x", *words, "--", "sh", "-c", script).returncode == 0
+
+
+def test_no_wait_at_all_for_a_free_lock(tmp_path: Path) -> None:
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    assert peerlock("run", "-w", "0", "x", *words, "--", "true").returncode == 0
+    with started("node", *words) as node:
+        assert node.stdout is not None
+        node.stdout.readline()
+        assert peerlock("run", "-w", "0", "x", *words, "--", "true").returncode == 0
+
+
 def test_commands_that_cannot_be_run(tmp_path: Path) -> None:
     words = ["--dir", str(tmp_path), "-g", "g"]
     missing = peerlock("run", "x", *words, "--", "no-such-command")

@@ -179,6 +179,39 @@ async def test_readers_share_and_writers_do_not(group: Group) -> None:
 
 
 @scenario
+async def test_a_reader_that_leaves_first_does_not_let_a_writer_in(group: Group) -> None:
+    anna = await group.join("anna")
+    lock = anna.rwlock("x")
+    for _ in range(3):
+        async with lock.read():
+            pass
+    first, second = lock.read(), lock.read()
+    go, inside = asyncio.Event(), asyncio.Event()
+
+    async def stay() -> None:
+        async with second:
+            inside.set()
+            await go.wait()
+
+    async with first:
+        task = asyncio.create_task(stay())
+        await inside.wait()
+    assert await lock.write().try_acquire(patience_s=1) is None
+    go.set()
+    await task
+    assert await lock.write().try_acquire(patience_s=1) is not None
+
+
+@scenario
+async def test_a_body_that_ends_in_another_task_gets_a_sentence(group: Group) -> None:
+    anna = await group.join("anna")
+    lock = anna.lock("x")
+    await asyncio.create_task(lock.__aenter__())
+    with pytest.raises(UsageError, match="ends in another task"):
+        await lock.__aexit__(None, None, None)
+
+
+@scenario
 async def test_a_writer_is_not_passed_over_by_readers_for_ever(group: Group) -> None:
     anna, ben, _ = await three(group)
     done = asyncio.Event()

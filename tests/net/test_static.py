@@ -148,6 +148,59 @@ def test_the_operator_says_that_a_node_is_dead(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
+def test_old_news_of_who_is_absent_is_not_heeded(tmp_path: Path) -> None:
+    """cleo left and came back while ben was down; ben still has it in its file that she is absent."""
+
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben", "cleo")
+        anna, ben, cleo = await place.all()
+        await cleo.leave()
+        await until(lambda: anna.members == ben.members == ("anna", "ben"))
+        crash(ben)
+        await until(lambda: "ben" in anna.registry.waits_for())
+        anna.registry.kick("ben")
+        cleo = await place.join("cleo")
+        hold = await asyncio.wait_for(cleo.lock("x").acquire(), 10)
+        assert hold.held
+        for link in list(cleo.links.values()):  # cut off, and alive
+            cleo.registry.nodes = {
+                **cleo.registry.nodes,
+                "anna": cleo.registry.nodes["cleo"],
+                "ben": cleo.registry.nodes["cleo"],
+            }
+            link.close()
+        cleo._unlisten()
+        ben_again = asyncio.ensure_future(_join(place.join("ben")))
+        with pytest.raises(LockTimeout):
+            await anna.lock("x").acquire(timeout=1)
+        assert not ben_again.done(), "they wait for cleo"
+        assert hold.held
+        ben_again.cancel()
+        await asyncio.gather(ben_again, return_exceptions=True)
+        crash(cleo)
+        await anna.leave()
+
+    asyncio.run(whole())
+
+
+def test_only_our_own_authority_is_trusted(tmp_path: Path) -> None:
+    place = Place(tmp_path, "anna", tls=True)
+    registry = peerlock.net.group.registry_for(
+        "g",
+        gather(
+            name="anna",
+            nodes=place.nodes,
+            state=tmp_path / "s",
+            tls={key: str(place.certs / file) for key, file in files("anna").items()},
+        ),
+    )
+    for server in (False, True):
+        context = registry.tls(server)
+        assert context is not None
+        assert context.cert_store_stats()["x509_ca"] == 1
+    registry.close()
+
+
 def test_assume_dead_from_the_start(tmp_path: Path) -> None:
     async def whole() -> None:
         place = Place(tmp_path, "anna", "ben", "cleo")

@@ -29,11 +29,12 @@ from peerlock.cli.app import app
 from peerlock.errors import LockError, LockTimeout, PeerlockError, ProtocolError, RegistryError, Unreachable, UsageError
 from peerlock.net.client import Caller, reach
 from peerlock.net.group import Settings, gather, prepared, registry_for
-from peerlock.net.host import started_at
+from peerlock.net.host import charge_of
 from peerlock.node.wire import Result
 
 BUSY, UNREACHABLE, LOST = 1, 69, 75
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+JOIN_S = 2.0  # that -n and -w allow for becoming a member, beside the waiting
 GRACE_S = 5.0  # between TERM and KILL when the lock is lost
 PR_SET_PDEATHSIG = 1
 
@@ -100,7 +101,12 @@ class Held:
         raise NotImplementedError
 
     def lost(self) -> str | None:
+        """Something can be read from the channel: is it that the lock is lost, and why?"""
         raise NotImplementedError
+
+    def pending(self) -> bool:
+        """Is there something that has been read from it already?"""
+        return False
 
 
 @contextlib.contextmanager
@@ -123,7 +129,7 @@ class ThroughResident(Held):
     def __init__(self, caller: Caller, name: str, mode: str, patience: float | None) -> None:
         self.caller, self.channel = caller, caller.socket.fileno()
         self.number = caller.send("acquire", lock=name, mode=mode)
-        caller.socket.settimeout(patience)
+        caller.socket.settimeout(None if patience is None else max(patience, 0.05))
         try:
             frame = caller.read()
         except TimeoutError:
@@ -131,17 +137,22 @@ class ThroughResident(Held):
         except (OSError, ProtocolError) as problem:
             raise Unreachable(f"The node {caller.node} is gone ({problem}). The lock was never held.") from None
         assert isinstance(frame, Result)
+        if not frame.ok and isinstance(frame.value, dict):
+            raise Unreachable(str(frame.value["sentence"]))
         if not frame.ok:
-            raise UsageError(frame.value if isinstance(frame.value, str) else frame.value["sentence"])
+            raise UsageError(str(frame.value))
         self.fence = frame.value["fence"]
         caller.socket.settimeout(3.0)
 
     def charge(self, group: int) -> None:
-        self.caller.call("charge", group=f"{group} {started_at(group)}" if group else "")
+        self.caller.call("charge", group=charge_of(group).decode())
+
+    def pending(self) -> bool:
+        return bool(self.caller.kept or self.caller.buffer)
 
     def lost(self) -> str | None:
         try:
-            frame = self.caller.read()
+            frame = self.caller.kept.pop(0) if self.caller.kept else self.caller.read()
         except (OSError, ProtocolError) as problem:
             return f"the node {self.caller.node} is gone ({problem})"
         return str(frame.value.get("sentence")) if isinstance(frame, Result) and not frame.ok else None
@@ -153,22 +164,29 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
 
     algorithm, limits = prepared(settings)
     registry = registry_for(group, settings)
-    with started(ThreadNode(registry, group, algorithm=algorithm, limits=limits)) as node:
+    deadline = None if patience is None else time.monotonic() + max(patience, JOIN_S)
+    with started(
+        ThreadNode(registry, group, algorithm=algorithm, limits=limits), patience and max(patience, JOIN_S)
+    ) as node:
         rwlock = node.rwlock(name)
         lock = rwlock.read() if mode == "read" else rwlock.write() if mode == "write" else node.lock(name)
-        hold = lock.acquire(timeout=patience)
+        hold = lock.acquire(
+            timeout=None if deadline is None else max(patience or 0.0, deadline - time.monotonic() - JOIN_S)
+        )
         inner, outer = os.pipe()
 
         class Member(Held):
             fence, channel = hold.fence, inner
 
             def charge(self, group: int) -> None:
-                registry.charge(group)
+                registry.charge(charge_of(group))
 
             def lost(self) -> str | None:
                 return str(hold.error) if not hold.held else None
 
         hold.on_loss = lambda: os.write(outer, b"!")
+        if not hold.held:  # before anybody could be told
+            os.write(outer, b"!")
         try:
             yield Member()
         finally:
@@ -187,6 +205,7 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
     environment = {**os.environ, "PEERLOCK_NAME": name, "PEERLOCK_FENCE": str(held.fence)}
     sys.stdout.flush()
     sys.stderr.flush()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, nobody hears how the command ended
     terminal = foreground()
     parent = os.getpid()
     libc = ctypes.CDLL(None)
@@ -198,17 +217,21 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
         os.setpgid(child, child)
     try:
         held.charge(child)
-        with forwarding(child):
+        with forwarding(child, terminal):
             if terminal is not None:
                 give_terminal(terminal, child)
             os.write(go, b"!")
             os.close(go)
-            return watch(child, held)
+            ended = watch(child, held)
+    except BaseException:
+        signal_group(child, signal.SIGKILL)  # whatever went wrong: it does not work on without us
+        raise
     finally:
         if terminal is not None:
             give_terminal(terminal, os.getpgrp())
-        with contextlib.suppress(PeerlockError, OSError):
-            held.charge(0)  # if whoever kept it is still there
+    with contextlib.suppress(PeerlockError, OSError):
+        held.charge(0)  # if whoever kept it is still there
+    return ended
 
 
 def become(
@@ -222,6 +245,8 @@ def become(
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent or os.read(ready, 1) != b"!":
             os._exit(LOST)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a command expects not to be
+            signal.signal(number, signal.SIG_DFL)
         os.execvpe(command[0], command, environment)
     except FileNotFoundError:
         code = 127
@@ -238,8 +263,11 @@ def watch(child: int, held: Held) -> int:
     deadline: float | None = None
     try:
         while True:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+            wait = 0.0 if held.pending() else None
+            wait = wait if deadline is None else max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select([watched] if deadline is not None else [watched, held.channel], [], [], wait)
+            if deadline is None and held.pending():
+                ready.append(held.channel)
             if watched in ready:
                 if deadline is not None:
                     signal_group(
@@ -251,9 +279,10 @@ def watch(child: int, held: Held) -> int:
             if deadline is None and ready:
                 why = held.lost()
                 if why is not None:
-                    print(f"peerlock: the lock is lost: {why}. The command is ended.", file=sys.stderr)
                     signal_group(child, signal.SIGTERM)
                     deadline = time.monotonic() + GRACE_S
+                    with contextlib.suppress(OSError):
+                        print(f"peerlock: the lock is lost: {why}. The command is ended.", file=sys.stderr)
             elif deadline is not None and time.monotonic() >= deadline:
                 signal_group(child, signal.SIGKILL)
                 deadline += GRACE_S
@@ -267,9 +296,20 @@ def signal_group(child: int, number: int) -> None:
 
 
 @contextlib.contextmanager
-def forwarding(child: int) -> Iterator[None]:
-    """What we are told the command is told."""
+def forwarding(child: int, terminal: int | None) -> Iterator[None]:
+    """What we are told the command is told. And when it is stopped from the terminal, so are we."""
+
+    def stopped(number: int, frame: Any) -> None:
+        if terminal is None or os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG) is None:
+            return
+        give_terminal(terminal, os.getpgrp())
+        os.kill(os.getpid(), signal.SIGSTOP)
+        # and from here on we go on
+        give_terminal(terminal, child)
+        signal_group(child, signal.SIGCONT)
+
     before = {number: signal.signal(number, lambda got, _: signal_group(child, got)) for number in FORWARDED}
+    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, stopped)
     try:
         yield
     finally:

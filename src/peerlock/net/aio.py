@@ -38,7 +38,7 @@ from peerlock.net.certificates import name_in
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
-from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell
+from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, long_lived
 from peerlock.net.status import NodeStatus
 from peerlock.node.seat import CLOCK_BITS
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
@@ -59,7 +59,7 @@ class AioLink(Link, asyncio.BufferedProtocol):
         self.transport = transport  # type: ignore[assignment]  # those of uvloop are not of asyncio's classes
         made = transport.get_extra_info("socket")
         if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            long_lived(made)
         self.certificate = name_in(transport.get_extra_info("peercert"))
         if self.dialled is not None:
             self.shell.connected(self)

@@ -24,6 +24,7 @@ class Caller:
         self.socket.settimeout(timeout_s)
         self.number = 0
         self.buffer = b""
+        self.kept: list[Any] = []  # came while another answer was waited for
         try:
             with short_name(path) as short:
                 self.socket.connect(short)
@@ -70,6 +71,7 @@ class Caller:
                 if not frame.ok:
                     raise UsageError(str(frame.value))
                 return frame.value
+            self.kept.append(frame)  # of a lock that is lost
 
     def close(self) -> None:
         self.socket.close()

@@ -147,9 +147,8 @@ def _stat(pid: int | str) -> list[str]:
 
 def end_charges(words: bytes) -> bool:
     """End the process groups that worked under somebody's locks. True: they are gone."""
-    return all(
-        [end_charge(line) for line in words.replace(b"\0", b"").splitlines()]
-    )  # all of them, whatever comes of one
+    ended = [end_charge(line) for line in words.replace(b"\0", b"").splitlines()]
+    return all(ended)  # each is tried, whatever comes of the others
 
 
 def end_charge(words: bytes) -> bool:

@@ -486,7 +486,7 @@ class Shell:
 
     def on_frame(self, link: Link, body: bytes) -> None:
         frame = opened(body)
-        if isinstance(frame, Hello) and frame.gone and (link.peer or link.dialled):
+        if isinstance(frame, Hello) and frame.gone and self.registry.dials and (link.peer or link.dialled):
             self.cast_out(frame.sentence)
             raise ProtocolError(f"{frame.peer.name} says: {frame.sentence}")
         if link.peer is not None:

@@ -33,12 +33,12 @@ from types import TracebackType
 from typing import Any
 
 from peerlock.contract import Mode
-from peerlock.errors import NodeClosed, PeerlockError
+from peerlock.errors import LockTimeout, NodeClosed, PeerlockError
 from peerlock.net.certificates import name_in
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
-from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, log
+from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, log, long_lived
 from peerlock.net.status import NodeStatus
 from peerlock.node.table import HELD, LOST, WAITING, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
@@ -185,6 +185,7 @@ class Hold(AnyHold):
     @property
     def lost(self) -> threading.Event:
         """Set when the lock is lost."""
+        self._lock._node.alive()
         with self._lock._node.mutex:
             if self._event is None:
                 self._event = threading.Event()
@@ -227,7 +228,10 @@ class Hold(AnyHold):
             if self._event is not None:
                 self._event.set()
             if self.on_loss is not None:
-                self.on_loss()
+                try:
+                    self.on_loss()
+                except Exception:
+                    log.exception("the lock %s is lost, and so is what was to be done about it", self.name)
 
 
 class Lock:
@@ -244,6 +248,7 @@ class Lock:
         node, hold = self._node, Hold()
         hold.mode, hold._lock = self.mode, self
         now = time.monotonic()
+        node.alive()  # before the mutex: in a forked child nobody may ever release it
         if now - node.yielded > YIELD_S:
             # A thread that does nothing but lock would leave the reader no turn before the interpreter's switch interval.
             node.yielded = now
@@ -263,9 +268,13 @@ class Lock:
                 raise already_held("thread", self.name)
             gate = hold._gate = threading.Lock()
             gate.acquire()
-            desk.acquire(hold, now)
-            if node.core.table.dirty:
-                node.core.flush()
+            try:
+                desk.acquire(hold, now)
+                if node.core.table.dirty:
+                    node.core.flush()
+            except BaseException:
+                self._give_up(hold)
+                raise
         if hold.state != HELD:
             self._wait(hold, gate, timeout)
         hold._gate = None
@@ -379,6 +388,7 @@ class ThreadNode(Shell):
             found.append(status)
             done.set()
 
+        self.alive()
         with self.mutex:
             self.usable()
             self.ask_status(take, wait_s)
@@ -412,6 +422,10 @@ class ThreadNode(Shell):
     def now(self) -> float:
         return time.monotonic()
 
+    def after_fork(self) -> None:
+        self.mutex = threading.RLock()  # whoever had it is not here
+        super().after_fork()
+
     def descriptors(self) -> list[int]:
         links = [link for link in (*self.links.values(), *self.strangers) if isinstance(link, ThreadLink)]
         return [made.fileno() for made in (*self.listening, self.bell, self.rope, *(link.socket for link in links))]
@@ -440,9 +454,13 @@ class ThreadNode(Shell):
             log.exception("group %s: the reader of %s has ended", self.group, self.name)
             with self.mutex:
                 self.closing = True
-                self.core.close(self.now())
-                self.registry.close()
-                self._put_away()
+                try:
+                    self.core.close(self.now())
+                finally:
+                    self.registry.close()
+                    self._put_away()
+                    if self.on_started is not None:
+                        self.on_started()
 
     def _serve(self) -> None:
         while True:
@@ -454,10 +472,19 @@ class ThreadNode(Shell):
             events = self.selector.select(wait)
             with self.mutex:
                 for key, mask in events:
-                    self._one(key, mask)
+                    self._shielded(lambda key=key, mask=mask: self._one(key, mask), key.data)  # type: ignore[misc]
                 while self.timers and self.timers[0][0] <= self.now():
-                    heappop(self.timers)[2]()
+                    self._shielded(heappop(self.timers)[2])
                 self.core.flush()
+
+    def _shielded(self, act: Callable[[], None], link: Any = None) -> None:
+        """What goes wrong with one link, or with one thing that was to be done, must not end the reader."""
+        try:
+            act()
+        except (OSError, ValueError, PeerlockError) as problem:
+            self.complain(f"{type(problem).__name__}: {problem}")
+            if isinstance(link, ThreadLink):
+                link.gone()
 
     def _one(self, key: selectors.SelectorKey, mask: int) -> None:
         if isinstance(key.data, ThreadLink):
@@ -479,11 +506,16 @@ class ThreadNode(Shell):
 
     def _take_in(self, made: socket.socket) -> None:
         if made.family != socket.AF_UNIX:
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            long_lived(made)
         local = made.family == socket.AF_UNIX
         tls = None if local else self.registry.tls(server=True)
         if tls is not None:
-            made = tls.wrap_socket(made, server_side=True, do_handshake_on_connect=False)
+            try:
+                made = tls.wrap_socket(made, server_side=True, do_handshake_on_connect=False)
+            except (OSError, ValueError) as problem:
+                made.close()
+                self.complain(f"a link that came was not made: {problem}")
+                return
         link = ThreadLink(self, None, made, connecting=False)
         link.shaking, link.local = tls is not None, local
         self.strangers.add(link)
@@ -509,7 +541,7 @@ class ThreadNode(Shell):
                 family, kind, proto, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
                 made = socket.socket(family, kind, proto)
                 made.setblocking(False)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                long_lived(made)
                 problem = made.connect_ex(address)
         except OSError as why:
             self.soon(lambda why=why: self.not_connected(peer, str(why)))  # type: ignore[misc]
@@ -534,7 +566,11 @@ class ThreadNode(Shell):
             self.selector.unregister(link.socket)
             link.wants = 0
         assert link.dialled is not None
-        link.socket = tls.wrap_socket(link.socket, server_hostname=link.dialled.name, do_handshake_on_connect=False)
+        try:
+            link.socket = tls.wrap_socket(link.socket, server_hostname=link.dialled.name, do_handshake_on_connect=False)
+        except (OSError, ValueError) as problem:
+            link.fail(str(problem))
+            return
         link.shaking = True
         link.shake()
 
@@ -548,7 +584,8 @@ class ThreadNode(Shell):
 
     def relisten(self) -> None:
         with self.mutex:
-            for old in self.listening:
+            before, self.listening = self.listening, []
+            for old in before:
                 self.selector.unregister(old)
                 old.close()
             self.listening = self.registry.listeners()
@@ -575,7 +612,7 @@ class ThreadNode(Shell):
         self.leave()
 
 
-def started(node: ThreadNode) -> ThreadNode:
+def started(node: ThreadNode, timeout: float | None = None) -> ThreadNode:
     """Join, and wait for the first view."""
     there = threading.Event()
     node.on_started = there.set
@@ -583,7 +620,11 @@ def started(node: ThreadNode) -> ThreadNode:
         with node.mutex:
             node.enter_group()
         node.reader.start()
-        there.wait()
+        if not there.wait(timeout):
+            raise LockTimeout(
+                f"The group {node.group} did not take this node in within {timeout:g} s. Nothing was ever held."
+            )
+        node.usable()
     except BaseException:
         with contextlib.suppress(PeerlockError):
             if node.reader.ident is None:
