@@ -183,6 +183,32 @@ def test_old_news_of_who_is_absent_is_not_heeded(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
+def test_a_node_that_was_taken_for_dead_and_lives_loses_everything_and_joins_again(tmp_path: Path) -> None:
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben", "cleo")
+        anna, ben, cleo = await place.all()
+        hold = await cleo.lock("x").acquire()
+        dial = cleo.dial
+        cleo.dial = lambda peer: None  # type: ignore[method-assign]
+        for link in list(cleo.links.values()):
+            link.close()
+        await until(lambda: "cleo" in ben.registry.waits_for())
+        crash(anna)
+        anna = await place.join("anna", assume_dead=("cleo",))
+        assert anna.members == ("anna", "ben")
+        cleo.dial = dial  # type: ignore[method-assign]
+        for name in ("anna", "ben"):
+            cleo.dial(type(cleo.core.me)(name, 0))
+        await until(lambda: anna.members == ben.members == cleo.members == ("anna", "ben", "cleo"))
+        assert hold.lost.is_set()
+        for node in (anna, ben, cleo):
+            (await asyncio.wait_for(node.lock("x").acquire(), 5)).release()
+        for node in (anna, ben, cleo):
+            await node.leave()
+
+    asyncio.run(whole())
+
+
 def test_only_our_own_authority_is_trusted(tmp_path: Path) -> None:
     place = Place(tmp_path, "anna", tls=True)
     registry = peerlock.net.group.registry_for(

@@ -367,6 +367,9 @@ class Shell:
             self.take(self.asked(self.registry.change, True))
             self.core.flush()
 
+    def waits_outside(self) -> bool:
+        return self.registry.dials
+
     def rejoin(self) -> None:
         if self.outside or self.closing:
             return  # that is under way

@@ -84,6 +84,10 @@ class Shell(Protocol):
     def renew(self) -> None:
         """A view with the same members, please."""
 
+    def waits_outside(self) -> bool:
+        """Will the registry take in who waits, without being asked again?"""
+        ...
+
     def rejoin(self) -> None:
         """The newest view is one without us."""
 
@@ -125,6 +129,7 @@ class Core:
         self.views = 0  # epochs started here
         self.waiting_since: float | None = None
         self.renewing = False
+        self.admitted = False  # some view had this incarnation in it
         self.closed = False
 
     # -- views -------------------------------------------------------------------------------------------
@@ -141,6 +146,10 @@ class Core:
         for peer in [peer for peer in self.sessions if peer not in members]:
             del self.sessions[peer]
             self.shell.hang_up(peer, f"the group is at epoch {epoch} without you")
+        if view.excluded and not self.admitted and self.shell.waits_outside():
+            view.coming = ()  # no view has had this incarnation in it yet: this one is just not ours
+            return
+        self.admitted = not view.excluded
         if view.excluded:
             self.numbers = {}
             self.table.drop(f"the group went on to epoch {epoch} without this node")
@@ -194,6 +203,7 @@ class Core:
         known = self.view.known
         self.table.drop("this node has joined its group again")
         self.me = me
+        self.admitted = False
         self.view = self.views_of(me)
         self.view.known = known
         self.sessions = {}

@@ -140,6 +140,9 @@ class Process:
         self.core.renewing = False
         self.world.registry.change(self, even_if_the_same=True)
 
+    def waits_outside(self) -> bool:
+        return False
+
     def rejoin(self) -> None:
         """A process that was left out joins again as a new incarnation."""
         if self.leaving:
