@@ -96,15 +96,6 @@ class MemoryLink(Link):
             other.due = max(other.due, loop.time() + self.node.group_of.delay_s)
             loop.call_at(other.due, other.feed, data)
 
-    def feed(self, data: bytes) -> None:
-        while data and not self.closed:
-            room = self.room()
-            part = data[: len(room)]
-            room[: len(part)] = part
-            room.release()
-            self.arrived(len(part))
-            data = data[len(part) :]
-
     def close(self) -> None:
         for end in (self, self.other):
             if not end.closed:

@@ -46,7 +46,7 @@ def test_a_crash_is_noticed_at_once(tmp_path: Path) -> None:
         began = time.monotonic()
         a.kill()
         assert b.answer()["fence"] > fence
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 2.0, "sooner than silence would have told"
 
 
 def test_an_idle_stopped_process_holds_nobody_up_for_long(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_child_that_outlives_its_parent_keeps_nothing(tmp_path: Path) -> None:
             began = time.monotonic()
             parent.kill()
             assert b.answer()["fence"]
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < 2.0, "sooner than silence would have told"
         finally:
             os.killpg(parent.pid, signal.SIGKILL)
             parent.communicate()

@@ -200,15 +200,6 @@ class Dumb(Link):
     def close(self) -> None:
         self.closed = True
 
-    def feed(self, data: bytes) -> None:
-        while data and not self.closed:
-            room = self.room()
-            part = data[: len(room)]
-            room[: len(part)] = part
-            room.release()
-            self.arrived(len(part))
-            data = data[len(part) :]
-
 
 def test_a_hundred_thousand_pieces_of_nonsense(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")

@@ -101,6 +101,16 @@ class Link:
         larger[: self.end] = self.buffer[: self.end]
         self.buffer = larger
 
+    def feed(self, data: bytes) -> None:
+        """Bytes that do not come from a socket."""
+        while data and not self.closed:
+            room = self.room()
+            part = data[: len(room)]
+            room[: len(part)] = part
+            room.release()
+            self.arrived(len(part))
+            data = data[len(part) :]
+
     def arrived(self, count: int) -> None:
         """That many bytes are there. Frames are handled one after the other; a bad one ends the link."""
         self.end += count
