@@ -29,8 +29,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from peerlock.errors import Unfinished
+
 ROUNDS, ENTRIES = 15, 20_000
-HANDOVERS, PAUSE_S = 2_000, 0.0003
+HANDOVERS, PAUSE_S = 1_000, 0.002  # the clocks of some loops have milliseconds
 FRESH, LOCKS = 300, 100_000
 
 
@@ -109,16 +111,23 @@ def idle_members(directory: Path, count: int) -> Iterator[None]:
 
 
 def pair(directory: Path, role: str) -> float:
-    """Two processes that write down when they gave and when they got; the median of what lies in between."""
+    """Two processes that write down when they gave and when they got; the median of what lies in between.
+
+    Only what went from one to the other counts: a process that enters twice in a row has handed nothing over.
+    """
     processes = [start(directory, role, side) for side in ("one", "two")]
-    given: dict[int, float] = {}
-    got: dict[int, float] = {}
-    for process in processes:
+    given: dict[int, tuple[int, float]] = {}
+    got: dict[int, tuple[int, float]] = {}
+    for side, process in enumerate(processes):
         out, _ = process.communicate(timeout=300)
         told = json.loads(out.splitlines()[-1])
-        given |= {int(number): when for number, when in told["given"].items()}
-        got |= {int(number): when for number, when in told["got"].items()}
-    between = [got[number] - given[number] for number in got if number in given]
+        given |= {int(number): (side, when) for number, when in told["given"].items()}
+        got |= {int(number): (side, when) for number, when in told["got"].items()}
+    between = [
+        when - given[number][1] for number, (side, when) in got.items() if number in given and given[number][0] != side
+    ]
+    if len(between) < HANDOVERS // 4:
+        raise Unfinished(f"Only {len(between)} hand-overs between two processes were seen: run it again.")
     return statistics.median(between) * 1e6
 
 
