@@ -4,8 +4,9 @@
   anybody. Both are timed in turns in one process, which is a member of a group of three; the metrics count, and no
   message is sent.
 - `handover_over_wire`: from the release in one process to the grant in another, against a message that one process sends
-  to the other over a bare socket of the same event loop. Both after the same pause: a core that has slept wakes slowly,
-  in either case.
+  to the other over a bare socket of the same event loop. In both cases the one that gives has been busy for 100 us and the
+  one that gets has slept as long. `cold_handover_over_wire` is the same after both have slept for 2 ms: their code has left
+  the caches, and Python pays more for that than a bare socket.
 - `first_touch_over_wire`: a lock that nobody has used before, with five members.
 - `bytes_a_lock`: 100,000 locks used once each, and what is left of them after the idle ones were collected.
 """
@@ -32,7 +33,7 @@ from msgspec import Struct
 from peerlock.errors import Unfinished
 
 ROUNDS, ENTRIES = 15, 20_000
-HANDOVERS, PAUSE_S = 1_000, 0.002  # the clocks of some loops have milliseconds
+HANDOVERS, BUSY_S, COLD, PAUSE_S = 3_000, 0.0001, 600, 0.002
 FRESH, LOCKS = 300, 100_000
 
 
@@ -45,6 +46,9 @@ class Figures(Struct, frozen=True):
     wire_us: float
     handover_us: float
     handover_over_wire: float
+    cold_wire_us: float
+    cold_handover_us: float
+    cold_handover_over_wire: float
     first_touch_us: float
     first_touch_over_wire: float
     bytes_a_lock: float
@@ -61,6 +65,8 @@ def measure(step: Callable[[str], None] = lambda words: None) -> Figures:
         wire = pair(directory, "wire")
         step("hand-over between two processes")
         handover = pair(directory, "handover")
+        step("the same, after both have slept")
+        cold_wire, cold_handover = pair(directory, "cold-wire"), pair(directory, "cold-handover")
         step("locks that nobody has used before")
         with idle_members(directory, 4):
             fresh = ask(directory, "fresh")
@@ -75,6 +81,9 @@ def measure(step: Callable[[str], None] = lambda words: None) -> Figures:
         wire,
         handover,
         handover / wire,
+        cold_wire,
+        cold_handover,
+        cold_handover / cold_wire,
         fresh["us"],
         fresh["us"] / wire,
         memory["used"],
@@ -113,20 +122,25 @@ def idle_members(directory: Path, count: int) -> Iterator[None]:
 def pair(directory: Path, role: str) -> float:
     """Two processes that write down when they gave and when they got; the median of what lies in between.
 
-    Only what went from one to the other counts: a process that enters twice in a row has handed nothing over.
+    Only what went from one to the other, which waited, counts: a process that enters twice in a row has handed nothing
+    over.
     """
     processes = [start(directory, role, side) for side in ("one", "two")]
     given: dict[int, tuple[int, float]] = {}
     got: dict[int, tuple[int, float]] = {}
+    asked: dict[int, float] = {}
     for side, process in enumerate(processes):
         out, _ = process.communicate(timeout=300)
         told = json.loads(out.splitlines()[-1])
         given |= {int(number): (side, when) for number, when in told["given"].items()}
         got |= {int(number): (side, when) for number, when in told["got"].items()}
+        asked |= {int(number): when for number, when in told.get("asked", {}).items()}
     between = [
-        when - given[number][1] for number, (side, when) in got.items() if number in given and given[number][0] != side
+        when - given[number][1]
+        for number, (side, when) in got.items()
+        if number in given and given[number][0] != side and asked.get(number, 0.0) < given[number][1]
     ]
-    if len(between) < HANDOVERS // 4:
+    if len(between) < COLD // 4:
         raise Unfinished(f"Only {len(between)} hand-overs between two processes were seen: run it again.")
     return statistics.median(between) * 1e6
 
@@ -166,28 +180,38 @@ async def timed(lock: Any) -> float:
     return (time.perf_counter() - began) / ENTRIES * 1e6
 
 
-async def hand_over(directory: Path) -> dict[str, Any]:
+async def hand_over(directory: Path, cold: bool) -> dict[str, Any]:
     """Each releases when the other has waited for a while: the fence tells which release goes with which grant."""
     import peerlock
 
-    given, got = {}, {}
+    given: dict[int, float] = {}
+    got: dict[int, float] = {}
+    waited: dict[int, float] = {}
     async with peerlock.join("bench-pair", dir=directory) as node:
         while len(node.members) < 2:
             await asyncio.sleep(0.01)
         lock = node.lock("ball")
-        for _ in range(HANDOVERS):
+        for _ in range(COLD if cold else HANDOVERS):
+            asked = time.monotonic()
             hold = await lock.acquire()
             got[hold.fence] = time.monotonic()
-            await asyncio.sleep(PAUSE_S)
+            waited[hold.fence] = asked
+            if cold:
+                await asyncio.sleep(PAUSE_S)
+            while time.monotonic() < got[hold.fence] + BUSY_S:
+                await asyncio.sleep(0)
             given[hold.fence + 1] = time.monotonic()
             hold.release()
+            await asyncio.sleep(
+                0
+            )  # uvloop writes at the end of a turn of the loop, and the bare message has its turn for itself
         await asyncio.sleep(0.2)
-    return {"given": given, "got": got}
+    return {"given": given, "got": got, "asked": waited}
 
 
-async def bare_wire(directory: Path, side: str) -> dict[str, Any]:
+async def bare_wire(directory: Path, side: str, cold: bool) -> dict[str, Any]:
     """A ball over a Unix socket, held as long as the lock is, with the protocol that the lock's links use."""
-    path, done = str(directory / "wire"), asyncio.Event()
+    path, done, most = str(directory / f"wire-{cold}"), asyncio.Event(), COLD if cold else HANDOVERS
     given: dict[int, float] = {}
     got: dict[int, float] = {}
     loop = asyncio.get_running_loop()
@@ -204,11 +228,21 @@ async def bare_wire(directory: Path, side: str) -> dict[str, Any]:
         def buffer_updated(self, nbytes: int) -> None:
             number = int.from_bytes(self.buffer[:8], "big")
             got[number] = time.monotonic()
-            if number >= 2 * HANDOVERS:
+            if number >= 2 * most:
                 self.throw(number + 1)
                 done.set()
                 return
-            loop.call_later(PAUSE_S, self.throw, number + 1)
+            if cold:
+                loop.call_later(PAUSE_S, self.throw, number + 1)
+            else:
+                self.busy(number + 1)
+
+        def busy(self, number: int) -> None:
+            """As long as the lock is held, turn after turn."""
+            if time.monotonic() < got[number - 1] + BUSY_S:
+                loop.call_soon(self.busy, number)
+            else:
+                self.throw(number)
 
         def throw(self, number: int) -> None:
             given[number] = time.monotonic()
@@ -272,8 +306,10 @@ def main() -> None:
     roles: dict[str, Callable[[], Any]] = {
         "idle": lambda: be_idle(Path(directory)),
         "alone": lambda: be_alone(Path(directory)),
-        "handover": lambda: hand_over(Path(directory)),
-        "wire": lambda: bare_wire(Path(directory), more[0]),
+        "handover": lambda: hand_over(Path(directory), cold=False),
+        "cold-handover": lambda: hand_over(Path(directory), cold=True),
+        "wire": lambda: bare_wire(Path(directory), more[0], cold=False),
+        "cold-wire": lambda: bare_wire(Path(directory), more[0], cold=True),
         "fresh": lambda: fresh_locks(Path(directory)),
         "memory": lambda: many_locks(Path(directory)),
     }
