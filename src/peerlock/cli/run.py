@@ -27,9 +27,9 @@ import typer
 
 from peerlock.cli.app import app
 from peerlock.errors import LockError, LockTimeout, PeerlockError, ProtocolError, RegistryError, Unreachable, UsageError
+from peerlock.net.charges import charge_of
 from peerlock.net.client import Caller, reach
 from peerlock.net.group import Settings, gather, prepared, registry_for
-from peerlock.net.host import charge_of
 from peerlock.node.wire import Result
 
 BUSY, UNREACHABLE, LOST = 1, 69, 75

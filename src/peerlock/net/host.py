@@ -31,7 +31,6 @@ import os
 import pwd
 import re
 import secrets
-import signal
 import socket
 import stat
 import threading
@@ -43,6 +42,7 @@ from pathlib import Path
 import msgspec
 
 from peerlock.errors import AfterFork, RegistryError, UsageError
+from peerlock.net.charges import end_charges
 from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer
 
@@ -122,64 +122,6 @@ def check_shared(directory: Path) -> None:
         raise RegistryError(f"{directory} is not a directory.")
     if found.st_mode & 0o002:
         raise RegistryError(f"{directory} can be written by everybody: anybody could join. Run: chmod o-w {directory}")
-
-
-def charge_of(group: int) -> bytes:
-    """A process group, so that it can be told from another one with its number: leader's start, session, boot."""
-    return f"{group} {_stat(group)[19]} {os.getsid(group)} {_boot()}".encode() if group else b""
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "-"
-
-
-def _stat(pid: int | str) -> list[str]:
-    """What the kernel says of a process, from its state on; nothing: there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        fields = []
-    return fields if len(fields) > 19 else ["X", *["0"] * 40]
-
-
-def end_charges(words: bytes) -> bool:
-    """End the process groups that worked under somebody's locks. True: they are gone."""
-    ended = [end_charge(line) for line in words.replace(b"\0", b"").splitlines()]
-    return all(ended)  # each is tried, whatever comes of the others
-
-
-def end_charge(words: bytes) -> bool:
-    try:
-        group, start, session, boot = words.decode().split()
-        number = int(group)
-    except ValueError:
-        return True  # there is none
-    if boot != _boot() or number <= 1:
-        return True
-    leader = _stat(number)
-    if leader[0] not in "ZX" and leader[19] != start:
-        return True  # the number belongs to somebody else by now
-    for _ in range(200):
-        at_work = [
-            pid for pid, fields in _all() if fields[2] == group and fields[3] == session and fields[0] not in "ZX"
-        ]
-        if not at_work:
-            return True
-        try:
-            os.killpg(number, signal.SIGKILL)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        time.sleep(0.001)  # killed; the kernel needs a moment
-    return False
-
-
-def _all() -> list[tuple[str, list[str]]]:
-    return [(name, _stat(name)) for name in os.listdir("/proc") if name.isdigit()]
 
 
 class Proof:

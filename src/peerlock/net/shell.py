@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from peerlock.contract import Mode
 from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, RegistryError, UsageError
-from peerlock.net.host import end_charges
+from peerlock.net.charges import end_charges
 from peerlock.net.registry import Decision, Registry
 from peerlock.net.status import NodeStatus, node_status
 from peerlock.node.core import Core

@@ -35,7 +35,8 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
-from peerlock.net.host import check_name, directory_for, end_charges, listen_at, make_private, write_all
+from peerlock.net.charges import end_charges
+from peerlock.net.host import check_name, directory_for, listen_at, make_private, write_all
 from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer, Tell, framed
 

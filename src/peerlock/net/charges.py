@@ -1,0 +1,71 @@
+"""What works under a lock: the process groups of commands, and how to end them.
+
+A command that `peerlock run` has started must not work on when the lock is another's, even if whoever held it for the
+command was killed. So a holder writes down the group before the command starts, and whoever takes the lock from the
+dead ends the group first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def charge_of(group: int) -> bytes:
+    """A process group, so that it can be told from another one with its number: leader's start, session, boot."""
+    return f"{group} {_stat(group)[19]} {os.getsid(group)} {_boot()}".encode() if group else b""
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "-"
+
+
+def _stat(pid: int | str) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing: there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        fields = []
+    return fields if len(fields) > 19 else ["X", *["0"] * 40]
+
+
+def end_charges(words: bytes) -> bool:
+    """End the process groups that worked under somebody's locks. True: they are gone."""
+    ended = [end_charge(line) for line in words.replace(b"\0", b"").splitlines()]
+    return all(ended)  # each is tried, whatever comes of the others
+
+
+def end_charge(words: bytes) -> bool:
+    try:
+        group, start, session, boot = words.decode().split()
+        number = int(group)
+    except ValueError:
+        return True  # there is none
+    if boot != _boot() or number <= 1:
+        return True
+    leader = _stat(number)
+    if leader[0] not in "ZX" and leader[19] != start:
+        return True  # the number belongs to somebody else by now
+    for _ in range(200):
+        at_work = [
+            pid for pid, fields in _all() if fields[2] == group and fields[3] == session and fields[0] not in "ZX"
+        ]
+        if not at_work:
+            return True
+        try:
+            os.killpg(number, signal.SIGKILL)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        time.sleep(0.001)  # killed; the kernel needs a moment
+    return False
+
+
+def _all() -> list[tuple[str, list[str]]]:
+    return [(name, _stat(name)) for name in os.listdir("/proc") if name.isdigit()]
