@@ -10,7 +10,11 @@ from typing import Any, Literal
 from peerlock.contract import note
 from peerlock.node.core import Core
 from peerlock.node.session import Session
+from peerlock.node.lease import Lease
+from peerlock.node.tenant import Hears, Tenant
 from peerlock.node.view import Reports, View, Who
+from peerlock.node.voter import EVERYBODY, Record, Voter, Votes
+from peerlock.node.voting import Beat, Decision
 from peerlock.node.wire import Peer
 
 
@@ -95,6 +99,112 @@ class TakesDuplicates(Session):
 
     def accept(self, seq: int, ack: int) -> bool:
         return super().accept(seq, ack) or True
+
+
+# -- voters and those they vouch for ---------------------------------------------------------------------
+
+
+class AcceptsTooEarly(Voter):
+    def accept(self, ballot: int, value: Decision, leavers: tuple[Peer, ...]) -> bool:
+        self.promised = ballot
+        self.accepted = ballot, value
+        return True
+
+
+class RenewsAfterAccepting(Voter):
+    def refuses(self, beat: Beat) -> str:
+        return ""
+
+
+class VotesAtOnce(Voter):
+    """After a restart, although it does not know what it has promised."""
+
+    @classmethod
+    def restarted(cls, me: str, lease_s: float, record: Record, now: float) -> Voter:
+        return cls(me, lease_s, record.decided, record.promised, record.accepted)
+
+
+class ForgetsItsVote(Voter):
+    """What it has accepted is not in its record."""
+
+    @classmethod
+    def restarted(cls, me: str, lease_s: float, record: Record, now: float) -> Voter:
+        made = cls(me, lease_s, record.decided, record.promised)
+        made.vouch(EVERYBODY, now)
+        return made
+
+
+class ForgetsWhatItPromised(Voter):
+    @classmethod
+    def restarted(cls, me: str, lease_s: float, record: Record, now: float) -> Voter:
+        made = cls(me, lease_s, record.decided, 0, record.accepted)
+        made.vouch(EVERYBODY, now)
+        return made
+
+
+class ProposesItsOwn(Voter):
+    """Although somebody has accepted something."""
+
+    def choice(self) -> Decision | None:
+        self.answers = tuple((name, _without_accepted(answer)) for name, answer in self.answers)
+        return super().choice()
+
+
+def _without_accepted(answer: Any) -> Any:
+    return type(answer)(answer.epoch, answer.ballot, None, answer.vouched, answer.leavers)
+
+
+class NeedsNoMajority(Voter):
+    def on_vote(self, source: str, now: float, out: Votes) -> None:
+        self.votes = self.decided.electors
+        super().on_vote(source, now, out)
+
+
+class NewVotersVoteAtOnce(Voter):
+    def learn(self, decision: Decision, now: float, out: Votes) -> bool:
+        news = super().learn(decision, now, out)
+        self.vouched = tuple(entry for entry in self.vouched if entry[0] is not EVERYBODY)
+        return news
+
+
+class RenewsWhileVotersChange(Voter):
+    def refuses(self, beat: Beat) -> str:
+        why = super().refuses(beat)
+        return "" if "voters" in why else why
+
+
+class TakesInWhoIsGone(Voter):
+    """An old wish is as good as a new one."""
+
+    def on_beat(self, beat: Beat, now: float, out: Votes) -> None:
+        if beat.wish == "join":
+            beat = Beat(beat.number, beat.peer, self.decided.epoch, "join")
+        super().on_beat(beat, now, out)
+
+
+class KeepsRenewing(Voter):
+    """Although it was asked to leave somebody out."""
+
+    def doubt(self, peers: list[Peer]) -> None:
+        pass
+
+
+class LeavesItToOthers(Voter):
+    """Refuses renewals because of an epoch that is not decided, and does not propose in it."""
+
+    def wants(self, unvouched: tuple[Peer, ...] = ()) -> bool:
+        return self.accepted is None and not self.doubted and super().wants(unvouched)
+
+
+class BelievesAMinority(Lease):
+    def confirm(self, voter: Any, number: int, needed: int, now: float) -> bool:
+        return super().confirm(voter, number, 1, now)
+
+
+class LeavesAndBelieves(Tenant):
+    def leave(self, now: float, out: Hears) -> None:
+        self.wish = "leave"
+        self.beat(now, out)
 
 
 # -- whole nodes -----------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ class Engine:
     def only(
         self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells
     ) -> Iterator[tuple[int, Cells, Cells, Keys]]:
-        """The same for these actions of one node alone; none of them may be forbidden."""
+        """The same for these actions of one node alone."""
         table, sums = self.tables[at], []
         if not len(actions):
             return
@@ -183,7 +183,13 @@ class Engine:
                 sent = np.flatnonzero(bundles)
                 if len(sent):
                     before = columns[to][parents[sent]]
-                    sums.append((other, sent, before, other.added(bundles[sent], before)))
+                    after = other.added(bundles[sent], before)
+                    if other.forbids and int(after.min()) < 0:
+                        allowed = np.ones(len(actions), bool)
+                        allowed[sent[after < 0]] = False
+                        yield from self.only(columns, keys, at, parents[allowed], actions[allowed])
+                        return
+                    sums.append((other, sent, before, after))
         yield at, parents, actions, self._keys_after(columns, keys, at, parents, actions, sums)
 
     def _keys_after(

@@ -8,6 +8,8 @@ registry is one more node, numbered after all members. It decides views one afte
 - of joiners and leavers, who ask it;
 - and may, `stops` times, leave out a member that is alive but does not believe to hold anything: a stopped process. That is
   what the gate is for: a member believes only after the registry has noted it, and a noted member is not left out.
+- With leases (`lapsers`) everybody is noted at first. A lease ends at any time; what is held then is lost. The registry's promise
+  ends at any time after that (`Lapsed` is under way): `peerlock.check.consensus` shows that voters keep this order.
 - It may also, `renewals` times, decide a view with the same members.
 
 An incarnation that is restarted is a joiner with another number. A member that was left out while alive joins again: the
@@ -79,9 +81,19 @@ class Leave(Wire, frozen=True):
 class Knock(Wire, frozen=True):
     """May I believe that I hold something?"""
 
+    number: int = 0
+
 
 class Open(Wire, frozen=True):
     """You may, and nobody leaves you out any more."""
+
+    number: int = 0
+
+
+class Lapsed(Wire, frozen=True):
+    """Nobody sends this: the time of a promise is over, after that of the lease."""
+
+    number: int
 
 
 class Shut(Wire, frozen=True):
@@ -127,6 +139,8 @@ class Member(State):
     view: View
     seat: Seat
     gate: bool
+    lapses: int = -1  # how often its lease may still end; -1: there are no leases
+    lease: int = 0  # the number of the promise that it rests on
     joining: bool = False
     leaving: bool = False
     waiting: tuple[tuple[Node, Inner], ...] = ()  # of the epoch that has not started here
@@ -137,7 +151,7 @@ class Member(State):
         return made  # type: ignore[no-any-return]
 
     def key(self) -> tuple[Any, ...]:
-        return (*astuple(self.view), *self.seat.key(), self.gate, self.joining, self.leaving, self.waiting)
+        return (*astuple(self.view), *self.seat.key(), self.gate, self.lapses, self.lease, self.joining, self.leaving, self.waiting)
 
     # -- what users do -----------------------------------------------------------------------------
 
@@ -165,7 +179,23 @@ class Member(State):
             case "granted":
                 out.enter()
             case "knock":
-                out.send(self.registry, Knock())
+                out.send(self.registry, Knock(self.lease + 1 if self.lapses >= 0 else 0))
+
+    def on_timeout(self, name: str, out: Out[Any]) -> None:
+        """The lease has run out."""
+        self.lapses -= 1
+        self.gate = False
+        out.send(self.registry, Lapsed(self.lease))
+        if self.seat.has:
+            self.lose(out)
+        self.settle(out)
+
+    def lose(self, out: Out[Any]) -> None:
+        self.seat.want, self.seat.has = None, False
+        out.idle()
+
+    def events(self) -> list[str]:
+        return ["lapse"] if self.lapses > 0 and self.gate and not self.leaving and not self.joining else []
 
     # -- what comes ----------------------------------------------------------------------------------
 
@@ -180,9 +210,10 @@ class Member(State):
                 self.on_decided(message.epoch, message.members, out)
             case Shut():
                 self.on_decided(message.epoch, message.members, out)
-            case Open():
-                self.gate = True
-                self.settle(out)
+            case Open(number):
+                if not self.view.excluded and (self.lapses < 0 or number > self.lease):
+                    self.gate, self.lease = True, number
+                    self.settle(out)
             case _:
                 raise AssertionError(f"{message} for a member")
 
@@ -238,6 +269,7 @@ class Member(State):
     def on_exclusion(self, out: Out[Any]) -> None:
         """Left out while alive, or on our own wish."""
         self.seat.drop()
+        self.gate = self.gate and self.lapses < 0  # what it was promised it was promised as a member
         if self.leaving:
             out.idle()
         else:
@@ -262,7 +294,7 @@ class Registry(State):
     epoch: int
     members: tuple[Node, ...]
     dead: frozenset[Node] = frozenset()
-    believers: frozenset[Node] = frozenset()
+    believers: frozenset[tuple[Node, int]] = frozenset()  # and the number of the promise
     stops: int = 0
     renewals: int = 0
 
@@ -270,7 +302,7 @@ class Registry(State):
         match message:
             case Died():
                 self.dead |= {source}
-                self.believers -= {source}
+                self.doubt(source)
                 if source in self.members:
                     self.decide(tuple(j for j in self.members if j != source), (), out)
             case Join(epoch):
@@ -280,14 +312,23 @@ class Registry(State):
             case Leave():
                 if source in self.members:
                     self.decide(tuple(j for j in self.members if j != source), (source,), out)
-            case Knock():
-                if source in self.members:
-                    self.believers |= {source}
-                    out.send(source, Open())
+            case Knock(number):
+                if self.may_believe(source):
+                    self.doubt(source)
+                    self.believers |= {(source, number)}
+                    out.send(source, Open(number))
                 else:
                     out.send(source, Shut(self.epoch, self.members))
+            case Lapsed(number):
+                self.believers -= {(source, number)}
             case _:
                 raise AssertionError(f"{message} for the registry")
+
+    def may_believe(self, source: Node) -> bool:
+        return source in self.members
+
+    def doubt(self, member: Node) -> None:
+        self.believers = frozenset(entry for entry in self.believers if entry[0] != member)
 
     def on_timeout(self, name: str, out: Out[Any]) -> None:
         if name == "renew":
@@ -305,8 +346,13 @@ class Registry(State):
 
     def events(self) -> list[str]:
         renew = ["renew"] if self.renewals else []
-        stopped = [j for j in self.members if j not in self.believers and len(self.members) > 1]
+        believers = self.protected()
+        stopped = [j for j in self.members if j not in believers and len(self.members) > 1]
         return renew + ([f"stopped {j}" for j in stopped] if self.stops else [])
+
+
+    def protected(self) -> frozenset[Node]:
+        return frozenset(j for j, _ in self.believers)
 
 
 class Group(Struct, frozen=True):
@@ -319,8 +365,10 @@ class Group(Struct, frozen=True):
     crashes: int = 0
     stops: int = 0
     renewals: int = 0
+    lapsers: tuple[Node, ...] = ()  # whose lease may end, once; with leases everybody has one at first
     entries: tuple[int, ...] = ()  # of the members and the joiners; the default is one each
     member: type[Member] = Member
+    decider: type[Registry] = Registry
     fifo: bool = False
 
     @property
@@ -349,12 +397,14 @@ class Group(Struct, frozen=True):
     def start(self, me: Node, shape: Any, inside: Mapping[Node, Mode] = NOBODY) -> Any:
         first = tuple(range(1, self.members + 1))
         if me == self.registry:
-            return Registry(me, 1, first, frozenset(), frozenset(), self.stops, self.renewals)
+            believers = frozenset((j, 0) for j in first) if self.lapsers else frozenset()
+            return self.decider(me, 1, first, frozenset(), believers, self.stops, self.renewals)
         seat, view = self.member.seats(), self.member.views(me)
         if me in first:
             view = self.member.views(me, 1, first, 1, first)
             seat.start(self.algorithm, me, len(first), HOME, NOBODY)
-        return self.member(me, self.registry, self.algorithm, view, seat, not self.stops)
+        gate = not self.stops or (bool(self.lapsers) and me in first)
+        return self.member(me, self.registry, self.algorithm, view, seat, gate, int(me in self.lapsers) if self.lapsers else -1)
 
     def blamed(self, what: str) -> Any:
         return self.algorithm.blamed(what)
@@ -375,9 +425,19 @@ class Views(Model):
 
     def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
         steps = super().own_steps(at, local)
-        if self.nodes[at] == self.group.registry:
+        if local.where not in ("outside", "gone"):
             steps += [("timeout", event) for event in local.algorithm.events()]
         return steps
+
+    def _step(self, at: int, local: Local, what: str, detail: Any) -> Any:
+        if detail == "lapse" and local.where == "inside":
+            # What is lost was not released: the node goes from inside to idle at once.
+            after, sends, entered = super()._step(at, local._replace(where="ending"), what, detail)
+            column = self.columns[at]
+            if column.locals[after].where == "ending":
+                after = column.local(column.locals[after]._replace(where="inside"))
+            return after, sends, entered
+        return super()._step(at, local, what, detail)
 
     def of_interest(self, at: int, number: int, inbox: Inbox) -> Inbox:
         column = self.columns[at]
@@ -421,10 +481,15 @@ CLEAN = (
     ("2 members, a joiner, a crash", Group(_SK, members=2, joiners=1, crashes=1)),
     ("3 members, one is left out and comes back", Group(_SK, stops=1)),
     ("3 readers and writers, a renewal", Group(_RW, renewals=1)),
+    ("3 members with leases, one is left out and comes back", Group(_SK, stops=1, lapsers=(1, 2))),
+    ("3 members with leases, one ends, a renewal", Group(_SK, renewals=1, lapsers=(1,))),
+    ("3 members with leases, a crash, one is left out", Group(_SK, crashes=1, stops=1, lapsers=(1,))),
 )
 DEEP = (
     ("3 members, 2 renewals, permissions", Group(_RA, renewals=2)),
     ("3 members, a crash and a renewal, permissions", Group(_RA, crashes=1, renewals=1)),
     ("3 members, a joiner", Group(_SK, joiners=1)),
     ("3 members, one is left out and comes back, permissions", Group(_RA, stops=1)),
+    ("3 members with leases, one is left out and comes back, permissions", Group(_RA, stops=1, lapsers=(1, 2))),
+    ("3 members with leases, two ends, 2 renewals", Group(_SK, renewals=2, lapsers=(1, 2))),
 )

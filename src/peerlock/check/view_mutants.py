@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from peerlock.algorithms import choose
-from peerlock.check.view_change import Group, Inner, Member, Report
+from peerlock.check.view_change import Group, Inner, Member, Registry, Report
 from peerlock.contract import Mode, Node, Out, Wire
 from peerlock.node.seat import Seat
 from peerlock.node.view import View
@@ -82,6 +82,25 @@ class BelievesAtOnce(Member):
         super().settle(out)
 
 
+class KeepsItsHold(Member):
+    """Its lease has run out, and it goes on."""
+
+    def lose(self, out: Out[Any]) -> None:
+        pass
+
+
+class LeavesOutBelievers(Registry):
+    def protected(self) -> frozenset[Node]:
+        return frozenset()
+
+
+class RenewsByName(Registry):
+    """Node 3 is the first one, started again; the old process is still there."""
+
+    def may_believe(self, source: Node) -> bool:
+        return source in self.members or (source == 1 and 3 in self.members)
+
+
 def _viewed(kind: type[View]) -> type[Member]:
     class Mutant(Member):
         views: ClassVar[type[View]] = kind
@@ -120,4 +139,9 @@ MUTANTS = (
     ViewMutant("a release while wedged waits for the start", _group("suzuki-kasami-a", ReleasesWhileWedged, renewals=1)),
     ViewMutant("a joiner drops its holds", _group("suzuki-kasami-a", _Remembers, stops=1)),
     ViewMutant("believe only behind the gate", _group("suzuki-kasami-a", BelievesAtOnce, stops=1)),
+    ViewMutant("what is held is lost with the lease", _group("suzuki-kasami-a", KeepsItsHold, stops=1, lapsers=(1,))),
+    ViewMutant("the promise runs out first",
+               _group("suzuki-kasami-a", Member, decider=LeavesOutBelievers, stops=1, lapsers=(1,))),
+    ViewMutant("renew by incarnation", _group("suzuki-kasami-a", Member, decider=RenewsByName,
+               members=2, joiners=1, stops=1, lapsers=(1,), entries=(2, 1, 1))),
 )  # fmt: skip

@@ -1,0 +1,71 @@
+"""A member's lease: for how long it may believe what its algorithm says.
+
+A beat is sent to all voters (or to a store). Each that confirms it promises not to leave this member out for D, on its
+own clock, from when the beat came. With a majority the lease runs until D after the beat was *sent*, on this member's
+clock. Clock rates differ by at most RHO, so a lease is made shorter and a promise longer by it: whenever a promise ends,
+the leases that rest on it have ended before.
+
+    member   sent |-------- D (1 - RHO) --------| the lease ends
+    voter         came |------------ D (1 + RHO) ------------| the promise ends
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, TypeAlias
+
+from peerlock.contract import State
+
+RHO = 0.01  # clock rates are within 1 ± RHO; what quartz and its correction by a time service do is a twentieth of it
+REMEMBERED = 8  # beats without an answer
+
+Voter: TypeAlias = Any
+
+
+def promise_s(lease_s: float) -> float:
+    """How long a promise of `lease_s` is, on the clock of who gives it."""
+    return lease_s * (1 + RHO)
+
+
+class Lease(State):
+    lease_s: float
+    number: int = 0  # of the last beat
+    until: float = -inf
+    rests_on: int = 0  # the beat whose confirmation the lease rests on; 0: it does not run
+    sent: tuple[tuple[int, float], ...] = ()  # beats that are not confirmed: number, when
+    confirmed: tuple[tuple[int, tuple[Voter, ...]], ...] = ()  # of each, by whom
+
+    def runs(self, now: float) -> bool:
+        return now < self.until
+
+    def beat(self, now: float) -> int:
+        """The number of a beat that is sent now."""
+        self.number += 1
+        self.sent = (*self.sent, (self.number, now))[-REMEMBERED:]
+        self.confirmed = (*self.confirmed, (self.number, ()))[-REMEMBERED:]
+        return self.number
+
+    def confirm(self, voter: Voter, number: int, needed: int, now: float) -> bool:
+        """A voter has confirmed a beat. True: with that the lease runs on."""
+        by = dict(self.confirmed).get(number)
+        if by is None or voter in by:
+            return False
+        by = tuple(sorted((*by, voter)))
+        if len(by) < needed:
+            self.confirmed = tuple((at, by if at == number else others) for at, others in self.confirmed)
+            return False
+        until = dict(self.sent)[number] + self.lease_s * (1 - RHO)
+        self.sent = tuple(entry for entry in self.sent if entry[0] > number)
+        self.confirmed = tuple(entry for entry in self.confirmed if entry[0] > number)
+        if until <= now or until <= self.until:
+            return False  # the answers were too slow
+        self.until, self.rests_on = until, number
+        return True
+
+    def forget(self) -> None:
+        """What is under way does not count: other voters decide from now on."""
+        self.sent = self.confirmed = ()
+
+    def end(self) -> None:
+        """It has run out, or whoever had it does not want it any more."""
+        self.until, self.rests_on = -inf, 0

@@ -1,0 +1,77 @@
+"""A member (or one who wants to be), as the voters see it: it beats, and has a lease for it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from peerlock.contract import State
+from peerlock.node.lease import Lease
+from peerlock.node.voting import Beat, Decision, Vouch
+from peerlock.node.wire import Peer
+
+
+class Hears(Protocol):
+    """What a tenant asks of whoever drives it."""
+
+    def send(self, to: Any, message: Any) -> None:
+        """To a voter, by its name."""
+
+    def learned(self, decision: Decision) -> None:
+        """This view was decided."""
+
+    def leased(self, until: float) -> None:
+        """The node may believe until then."""
+
+
+class Tenant(State):
+    me: Peer
+    lease: Lease
+    decision: Decision  # the newest that is known
+    wish: str = "join"  # or leave, or nothing
+    renew: bool = False
+    apart: tuple[Peer, ...] = ()  # members that it cannot reach
+
+    def __copy__(self) -> Tenant:
+        made: Tenant = super().__copy__()  # type: ignore[misc]
+        made.lease = self.lease.__copy__()  # type: ignore[attr-defined]
+        return made
+
+    @property
+    def is_member(self) -> bool:
+        return self.me in self.decision.members and self.wish != "leave"
+
+    def beat(self, now: float, out: Hears) -> None:
+        beat = Beat(self.lease.beat(now), self.me, self.decision.epoch, self.asks(), self.apart)
+        for name in self.decision.electors:
+            out.send(name, beat)
+
+    def asks(self) -> str:
+        return self.wish or ("renew" if self.renew else "")
+
+    def on_vouch(self, voter: Any, vouch: Vouch, now: float, out: Hears) -> None:
+        if vouch.decision is not None:
+            self.learn(vouch.decision, out)
+        if vouch.ok and self.is_member and voter in self.decision.electors:
+            if self.lease.confirm(voter, vouch.number, self.decision.majority, now):
+                out.leased(self.lease.until)
+
+    def learn(self, decision: Decision, out: Hears) -> None:
+        if decision.epoch <= self.decision.epoch:
+            return
+        was_member, others = self.is_member, decision.since != self.decision.since
+        self.decision, self.renew = decision, False
+        if others:
+            self.lease.forget()
+        if self.me in decision.members and self.wish == "join":
+            self.wish = ""
+        if was_member and not self.is_member:
+            self.lease.end()
+        self.apart = tuple(peer for peer in self.apart if peer in decision.members)
+        out.learned(decision)
+
+    def leave(self, now: float, out: Hears) -> None:
+        """For good. It believes no more before it says so."""
+        self.lease.end()
+        self.lease.forget()
+        self.wish = "leave"
+        self.beat(now, out)
