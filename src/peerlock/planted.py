@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from peerlock.contract import note
 from peerlock.node.core import Core
-from peerlock.node.session import Session
 from peerlock.node.lease import Lease
+from peerlock.node.session import Session
+from peerlock.node.store import Asks, Lodger, Renew, Request, Shelf, Snapshot, Swap
 from peerlock.node.tenant import Hears, Tenant
 from peerlock.node.view import Reports, View, Who
 from peerlock.node.voter import EVERYBODY, Record, Voter, Votes
@@ -205,6 +208,72 @@ class LeavesAndBelieves(Tenant):
     def leave(self, now: float, out: Hears) -> None:
         self.wish = "leave"
         self.beat(now, out)
+
+
+class SplitsNoPairs(Voter):
+    def victim(self, members: tuple[Peer, ...]) -> Peer | None:
+        return None
+
+
+# -- stores and those who write to them --------------------------------------------------------------------
+
+
+class ComparesNoHeartbeats(Lodger):
+    """Leaves somebody out, whether or not it has renewed since."""
+
+    def swap(self, now: float, out: Asks, take_in: bool = False) -> bool:
+        return super().swap(now, _Blind(out), take_in)
+
+
+class _Blind:
+    def __init__(self, out: Asks) -> None:
+        self.out = out
+
+    def ask(self, request: Request) -> None:
+        assert isinstance(request, Swap)
+        self.out.ask(replace(request, beats=()))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.out, name)
+
+
+class HasNoPatience(Lodger):
+    def dead(self, now: float) -> tuple[int, ...]:
+        return tuple(who for who, _, _ in self.seen)
+
+
+class RenewsWhenMarked(Lodger):
+    @property
+    def is_marked(self) -> bool:
+        return False
+
+
+class LeavesTheStoreAndBelieves(Lodger):
+    def leave(self, now: float, out: Asks) -> None:
+        self.wish = "leave"
+        self.tend(now, out)
+
+
+class RenewsInAnyView(Shelf):
+    def ask(self, request: Request) -> tuple[bool, Snapshot]:
+        if isinstance(request, Renew):
+            request = replace(request, revision=self.snapshot.revision)
+        return super().ask(request)
+
+
+class SwapsAnyView(Shelf):
+    def ask(self, request: Request) -> tuple[bool, Snapshot]:
+        if isinstance(request, Swap):
+            request = replace(request, revision=self.snapshot.revision)
+        return super().ask(request)
+
+
+class BelievesWhatItKnew(Lodger):
+    """A renewal counts, whatever became known since it was asked for."""
+
+    @property
+    def is_member(self) -> bool:
+        return True
 
 
 # -- whole nodes -----------------------------------------------------------------------------------------

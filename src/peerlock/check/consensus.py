@@ -277,12 +277,12 @@ class Truth(Observer):
     def __init__(self, group: Group) -> None:
         self.group = group
         # The beat that m's lease rests on (0: none), the newest that cannot be confirmed in time any more; for each voter the newest
-        # beat of m that it has a promise from; the views decided; what went wrong.
+        # beat of m that its promise is for; the views decided; what went wrong.
         first = int(group.leased)
         self.start = (first, 0, tuple(0 if v in group.cut or v == 4 else first for v in group.voters), (), "")
 
     def wants(self, event: Event) -> bool:
-        return event[0] in ("vouched", "ran out", "leased", "lapsed", "decided")
+        return event[0] in ("vouched", "everybody", "ran out", "leased", "lapsed", "decided")
 
     def step(self, state: Any, events: tuple[Event, ...]) -> Any:
         rests, over, promises, decided, wrong = state
@@ -290,6 +290,9 @@ class Truth(Observer):
             match what:
                 case "vouched":
                     promises = _at(promises, who, max(promises[who - 1], detail))
+                case "everybody":
+                    # D from now: then all leases are over that rest on what anybody has promised until now.
+                    promises = _at(promises, who, max(*promises, rests))
                 case "ran out":
                     if rests and rests <= promises[who - 1]:
                         return FORBIDDEN
@@ -362,7 +365,11 @@ class Ballots(Model):
     def _step(self, at: int, local: Local, what: str, detail: Any) -> Any:
         before = local.algorithm
         after, sends, entered = super()._step(at, local, what, detail)
-        return after, sends + self._told(self.seen(at, before, self.columns[at].locals[after].algorithm, what, detail)), entered
+        return (
+            after,
+            sends + self._told(self.seen(at, before, self.columns[at].locals[after].algorithm, what, detail)),
+            entered,
+        )
 
     def seen(self, at: int, before: Any, after: Any, what: str, detail: Any) -> list[Event]:
         """What the observers are told of a step: how a node was before it and after it."""
@@ -385,6 +392,8 @@ class Ballots(Model):
         elif isinstance(detail.message, Beat) and not before.voter.refuses(detail.message):
             if M in before.voter.decided.members and detail.message.wish != "leave":
                 events.append(("vouched", node, detail.message.number))
+        if EVERYBODY in dict(after.voter.vouched) and EVERYBODY not in dict(before.voter.vouched):
+            events.append(("everybody", node, 0))
         if after.voter.decided != before.voter.decided:
             events.append(("decided", node, after.voter.decided))
         return events
@@ -395,10 +404,14 @@ class NothingIsWrong(Property):
 
     name = "one view an epoch; who is left out does not believe"
 
+    def __init__(self, model: Model, observer: type[Observer]) -> None:
+        super().__init__(model)
+        self.observer = observer
+
     def look(self, columns: list[Any], enabled: Any) -> Bad:
-        at = next(i for i, o in enumerate(self.model.observers, len(self.model.nodes)) if isinstance(o, Truth))
-        column = self.model.columns[at]
-        wrong = np.array([bool(column.locals[local][4]) for local, _ in column.cells])
+        at = next(i for i, o in enumerate(self.model.observers, len(self.model.nodes)) if isinstance(o, self.observer))
+        column: Any = self.model.columns[at]
+        wrong = np.array([bool(column.locals[local][-1]) for local, _ in column.cells])
         return np.asarray(wrong[columns[at]], bool)
 
 
@@ -422,7 +435,7 @@ class Sometimes(Property):
 
 def properties(model: Model) -> list[Property]:
     return [
-        NothingIsWrong(model), NoAssertionFails(model),
+        NothingIsWrong(model, Truth), NoAssertionFails(model),
         Sometimes(model, "a view is decided", False), Sometimes(model, "a view without m is decided", True),
     ]  # fmt: skip
 
@@ -451,7 +464,9 @@ def stuck(search: Search) -> int:
     alive = [of(at, lambda local: local.where != "crashed") for at in voters]
     pending = [of(at, lambda local: local.algorithm.voter.accepted is not None or bool(local.algorithm.voter.doubted)) for at in voters]  # fmt: skip
     epochs = [of(at, lambda local: local.algorithm.voter.decided.epoch) for at in voters]
-    ballots_at = next(i for i, o in enumerate(model.observers, len(model.nodes)) if isinstance(o, Budget) and o.what == "proposed")
+    ballots_at = next(
+        i for i, o in enumerate(model.observers, len(model.nodes)) if isinstance(o, Budget) and o.what == "proposed"
+    )
     column = model.columns[ballots_at]
     left = np.array([column.locals[local] for local, _ in column.cells])[rows[ballots_at]]
     total = 0
@@ -471,9 +486,3 @@ def _backwards(good: Any, source: Any, target: Any) -> Any:
         if not len(new):
             return reaches
         reaches[new] = True
-
-
-class VoterMutant(Struct, frozen=True):
-    rule: str  # that it breaks
-    group: Group
-    blocks: bool = False  # nobody is harmed, but the voters stand still

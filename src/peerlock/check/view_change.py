@@ -151,7 +151,16 @@ class Member(State):
         return made  # type: ignore[no-any-return]
 
     def key(self) -> tuple[Any, ...]:
-        return (*astuple(self.view), *self.seat.key(), self.gate, self.lapses, self.lease, self.joining, self.leaving, self.waiting)
+        return (
+            *astuple(self.view),
+            *self.seat.key(),
+            self.gate,
+            self.lapses,
+            self.lease,
+            self.joining,
+            self.leaving,
+            self.waiting,
+        )
 
     # -- what users do -----------------------------------------------------------------------------
 
@@ -350,7 +359,6 @@ class Registry(State):
         stopped = [j for j in self.members if j not in believers and len(self.members) > 1]
         return renew + ([f"stopped {j}" for j in stopped] if self.stops else [])
 
-
     def protected(self) -> frozenset[Node]:
         return frozenset(j for j, _ in self.believers)
 
@@ -404,7 +412,9 @@ class Group(Struct, frozen=True):
             view = self.member.views(me, 1, first, 1, first)
             seat.start(self.algorithm, me, len(first), HOME, NOBODY)
         gate = not self.stops or (bool(self.lapsers) and me in first)
-        return self.member(me, self.registry, self.algorithm, view, seat, gate, int(me in self.lapsers) if self.lapsers else -1)
+        return self.member(
+            me, self.registry, self.algorithm, view, seat, gate, int(me in self.lapsers) if self.lapsers else -1
+        )
 
     def blamed(self, what: str) -> Any:
         return self.algorithm.blamed(what)

@@ -38,9 +38,9 @@ class Lease(State):
     def runs(self, now: float) -> bool:
         return now < self.until
 
-    def beat(self, now: float) -> int:
-        """The number of a beat that is sent now."""
-        self.number += 1
+    def beat(self, now: float, number: int = 0) -> int:
+        """The number of a beat that is sent now; the next one, if no greater one is given."""
+        self.number = max(self.number + 1, number)
         self.sent = (*self.sent, (self.number, now))[-REMEMBERED:]
         self.confirmed = (*self.confirmed, (self.number, ()))[-REMEMBERED:]
         return self.number

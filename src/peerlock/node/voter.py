@@ -341,7 +341,7 @@ class Voter(State):
         members -= {victim} if victim is not None else set()
         members |= set(self.joiners)
         voters = self.wanted or decided.voters
-        if not members:
+        if not members and not self.leaving():
             return None  # nobody is there: nothing is to be decided until somebody is
         same = members == set(decided.members) and voters == decided.voters
         if same and not self.renew and not self.doubted:
@@ -376,7 +376,9 @@ def _with(names: tuple[Any, ...], name: Any) -> tuple[Any, ...]:
 
 
 def _put(book: tuple[tuple[Any, Any], ...], name: Any, value: Any) -> tuple[tuple[Any, Any], ...]:
-    return tuple(sorted((*(entry for entry in book if entry[0] != name), (name, value)), key=lambda entry: str(entry[0])))
+    return tuple(
+        sorted((*(entry for entry in book if entry[0] != name), (name, value)), key=lambda entry: str(entry[0]))
+    )
 
 
 __all__ = ["EVERYBODY", "Record", "Voter", "Votes"]

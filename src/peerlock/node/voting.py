@@ -30,6 +30,7 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     members: tuple[Peer, ...]
     voters: tuple[tuple[str, str], ...] = ()  # who decides the next one: name and address; none: another registry does
     since: int = 0  # the first epoch with these voters
+    leaving: tuple[Peer, ...] = ()  # with a store: members that may renew their leases no more
 
     @property
     def electors(self) -> tuple[str, ...]:

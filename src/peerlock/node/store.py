@@ -1,0 +1,284 @@
+"""A member of a group whose views are kept in a store: etcd, or whatever can compare and set.
+
+The store has the newest view under one key, and a heartbeat for each member under another. Everything that is done to it is
+one transaction, and every answer has the whole of it (`Snapshot`), as it was right after. The store orders transactions;
+it knows nothing of leases, clocks or who is dead.
+
+    Renew   if the view is the one I know: write my heartbeat.       Done: my lease runs for D from when I sent this.
+    Swap    if the view is the one I know, and these heartbeats are as I saw them: write the next view.
+
+1. A lease rests on a heartbeat that was written while the view was one with this member, and not marked as leaving.
+2. Somebody is left out if its heartbeat is the one that I saw D ago, on my clock, from when the answer *came*. It was sent
+   before that, so the lease that rests on it is over. If it has renewed since, the transaction fails.
+3. Somebody who still renews (one end of a pair that cannot talk to each other) is marked first. Who is marked does not renew;
+   then 2 applies.
+4. Who leaves has stopped believing before it says so. Who joins writes its heartbeat with the view that has it in it.
+5. An epoch lower than one that was seen is refused: somebody has restored a backup.
+
+A keep-alive of the store's own proves nothing here: a leader that was deposed without noticing may still answer it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from peerlock.contract import State
+from peerlock.node.lease import Lease, promise_s
+from peerlock.node.voting import Decision
+from peerlock.node.wire import Peer
+
+STORE = "store"
+LATE = 8  # answers that are still waited for
+
+
+class Heartbeat(Struct, frozen=True):
+    id: int  # of the incarnation
+    revision: int  # which writing of it this is; 0: there is none
+    apart: tuple[int, ...] = ()  # members that it cannot reach
+
+
+class Snapshot(Struct, frozen=True):
+    """All that the store knows of a group."""
+
+    at: int  # goes up with every change of the store
+    revision: int = 0  # which writing of the view this is; 0: there is none yet
+    decision: Decision | None = None
+    beats: tuple[Heartbeat, ...] = ()
+
+
+class Renew(Struct, frozen=True):
+    number: int
+    revision: int  # that the view must have
+    id: int
+    apart: tuple[int, ...] = ()
+
+
+class Swap(Struct, frozen=True):
+    number: int
+    revision: int  # that the view must have
+    beats: tuple[tuple[int, int], ...]  # and these heartbeats: whose, which
+    decision: Decision
+    beat: int = 0  # also written: the heartbeat of a joiner
+    without: tuple[int, ...] = ()  # also removed: those of who is left out
+
+
+class Look(Struct, frozen=True):
+    number: int
+
+
+Request: TypeAlias = Renew | Swap | Look
+
+
+class Asks(Protocol):
+    """What a lodger asks of whoever drives it."""
+
+    def ask(self, request: Request) -> None:
+        """Of the store. `answered` follows, or nothing."""
+
+    def learned(self, decision: Decision) -> None: ...
+
+    def leased(self, until: float) -> None: ...
+
+    def complain(self, sentence: str) -> None: ...
+
+
+class Lodger(State):
+    me: Peer
+    lease: Lease
+    snapshot: Snapshot = Snapshot(0)
+    epoch: int = 0  # the newest that was seen
+    seen: tuple[tuple[int, int, float], ...] = ()  # heartbeats of others: whose, which, since when
+    wish: str = "join"  # or leave, or nothing
+    renew: bool = False
+    apart: tuple[int, ...] = ()
+    may_join: bool = True  # it has a link to every member
+    number: int = 0
+    under_way: tuple[tuple[int, int], ...] = ()  # requests without an answer: number, what was known when it was sent
+
+    def __copy__(self) -> Lodger:
+        made: Lodger = super().__copy__()  # type: ignore[misc]
+        made.lease = self.lease.__copy__()  # type: ignore[attr-defined]
+        return made
+
+    @property
+    def decision(self) -> Decision:
+        return self.snapshot.decision or Decision(0, ())
+
+    @property
+    def members(self) -> tuple[Peer, ...]:
+        return self.decision.members
+
+    @property
+    def is_member(self) -> bool:
+        return self.me in self.members and self.wish != "leave"
+
+    @property
+    def is_marked(self) -> bool:
+        return self.me in self.decision.leaving
+
+    # -- what is asked -----------------------------------------------------------------------------------
+
+    def next(self) -> int:
+        self.number += 1
+        self.under_way = (*self.under_way, (self.number, self.snapshot.at))[-LATE:]
+        return self.number
+
+    def look(self, out: Asks) -> None:
+        out.ask(Look(self.next()))
+
+    def beat(self, now: float, out: Asks) -> None:
+        """Once in a while. Only a member that may go on being one renews; the others look."""
+        if not self.is_member or self.is_marked:
+            self.look(out)
+            return
+        number = self.lease.beat(now, self.next())
+        out.ask(Renew(number, self.snapshot.revision, self.me.id, self.apart))
+
+    def tend(self, now: float, out: Asks) -> bool:
+        """Is there something to change? Then it is asked for."""
+        if not self.snapshot.at:
+            return False  # nothing is known yet
+        if self.wish == "join" and self.me not in self.members:
+            return self.may_join and self.swap(now, out, take_in=True)
+        if self.wish == "leave":
+            return self.me in self.members and self.swap(now, out)
+        return self.is_member and not self.is_marked and self.swap(now, out)
+
+    def swap(self, now: float, out: Asks, take_in: bool = False) -> bool:
+        decided = self.decision
+        dead = self.dead(now)
+        members = {peer for peer in decided.members if peer.id not in dead}
+        if self.wish == "leave":
+            members.discard(self.me)
+        if take_in:
+            members.add(self.me)
+        beats = tuple((who, self.revision_of(who)) for who in dead)
+        if members == set(decided.members) and not self.renew:
+            victim = self.victim()
+            if victim is None or victim in decided.leaving:
+                return False
+            marked = Decision(decided.epoch, decided.members, leaving=tuple(sorted({*decided.leaving, victim})))
+            out.ask(Swap(self.next(), self.snapshot.revision, (), marked))
+            return True
+        gone = tuple(peer.id for peer in decided.members if peer not in members)
+        marked_still = tuple(peer for peer in decided.leaving if peer in members)
+        view = Decision(decided.epoch + 1, tuple(sorted(members)), leaving=marked_still)
+        out.ask(Swap(self.next(), self.snapshot.revision, beats, view, self.me.id if take_in else 0, gone))
+        return True
+
+    def dead(self, now: float) -> tuple[int, ...]:
+        """Whose heartbeat I saw D ago, and have not seen another since."""
+        ago = now - promise_s(self.lease.lease_s)
+        others = {peer.id for peer in self.members if peer != self.me}
+        return tuple(who for who, _, since in self.seen if who in others and since <= ago)
+
+    def revision_of(self, who: int) -> int:
+        return next((revision for other, revision, _ in self.seen if other == who), 0)
+
+    def victim(self) -> Peer | None:
+        """Of pairs that cannot talk to each other: who is in the most of them, else the last in order."""
+        here = {peer.id: peer for peer in self.members}
+        pairs = {
+            frozenset((here[beat.id], here[far]))
+            for beat in self.snapshot.beats
+            if beat.id in here
+            for far in beat.apart
+            if far in here and far != beat.id
+        }
+        if not pairs:
+            return None
+        return max((peer for pair in pairs for peer in pair), key=lambda peer: (sum(peer in p for p in pairs), peer))
+
+    def leave(self, now: float, out: Asks) -> None:
+        """For good. It believes no more before it says so."""
+        self.lease.end()
+        self.lease.forget()
+        self.wish = "leave"
+        if not self.tend(now, out):
+            self.look(out)
+
+    # -- what is answered --------------------------------------------------------------------------------
+
+    def answered(self, number: int, done: bool, snapshot: Snapshot, now: float, out: Asks) -> None:
+        """The answer to a request, or with number 0 what the store says by itself."""
+        known = dict(self.under_way).get(number)
+        self.under_way = tuple(entry for entry in self.under_way if entry[0] != number)
+        if known is not None and snapshot.at < known:
+            out.complain(
+                f"the store is at revision {snapshot.at} and was at {known} before: a backup was restored? Nothing of it is "
+                "believed. Start the group under another name, or restore a newer one."
+            )
+            return
+        self.saw(snapshot, now, out)
+        if done and self.is_member and not self.is_marked:
+            if self.lease.confirm(STORE, number, 1, now):
+                out.leased(self.lease.until)
+
+    def saw(self, snapshot: Snapshot, now: float, out: Asks) -> None:
+        if snapshot.at < self.snapshot.at:
+            return  # older than what is known
+        epoch = snapshot.decision.epoch if snapshot.decision is not None else 0
+        if epoch < self.epoch:
+            out.complain(
+                f"the store says epoch {epoch}, and epoch {self.epoch} was seen: a backup was restored? Nothing of it is "
+                "believed. Start the group under another name, or restore a newer one."
+            )
+            return
+        was_member = self.is_member
+        self.snapshot = snapshot
+        before = {who: (revision, since) for who, revision, since in self.seen}
+        there = {beat.id: beat.revision for beat in snapshot.beats}
+        self.seen = tuple(
+            (peer.id, there.get(peer.id, 0), self.since(before.get(peer.id), there.get(peer.id, 0), now))
+            for peer in self.members
+            if peer != self.me
+        )
+        if epoch > self.epoch:
+            self.epoch, self.renew = epoch, False
+            if self.me in self.members and self.wish == "join":
+                self.wish = ""
+            here = {peer.id for peer in self.members}
+            self.apart = tuple(who for who in self.apart if who in here)
+            if was_member and not self.is_member:
+                self.lease.end()
+            assert snapshot.decision is not None
+            out.learned(snapshot.decision)
+        if self.is_marked:
+            self.lease.end()
+
+    @staticmethod
+    def since(before: tuple[int, float] | None, revision: int, now: float) -> float:
+        return before[1] if before is not None and before[0] == revision else now
+
+
+class Shelf:
+    """A store in memory: for tests, the simulator and the checker. What etcd does, in twenty lines."""
+
+    def __init__(self, snapshot: Snapshot = Snapshot(1)) -> None:
+        self.snapshot = snapshot
+
+    def ask(self, request: Request) -> tuple[bool, Snapshot]:
+        before = self.snapshot
+        at, beats = before.at + 1, {beat.id: beat for beat in before.beats}
+        match request:
+            case Renew(_, revision, who, apart):
+                if revision != before.revision:
+                    return False, before
+                beats[who] = Heartbeat(who, at, apart)
+                self.snapshot = Snapshot(at, before.revision, before.decision, _sorted(beats))
+            case Swap(_, revision, seen, decision, beat, without):
+                there = {who: beats[who].revision if who in beats else 0 for who, _ in seen}
+                if revision != before.revision or there != dict(seen):
+                    return False, before
+                for who in without:
+                    beats.pop(who, None)
+                if beat:
+                    beats[beat] = Heartbeat(beat, at)
+                self.snapshot = Snapshot(at, at, decision, _sorted(beats))
+        return True, self.snapshot
+
+
+def _sorted(beats: dict[int, Heartbeat]) -> tuple[Heartbeat, ...]:
+    return tuple(beats[who] for who in sorted(beats))
