@@ -221,8 +221,8 @@ class SplitsNoPairs(Voter):
 class ComparesNoHeartbeats(Lodger):
     """Leaves somebody out, whether or not it has renewed since."""
 
-    def swap(self, now: float, out: Asks, take_in: bool = False) -> bool:
-        return super().swap(now, _Blind(out), take_in)
+    def swap(self, steady: float, out: Asks, take_in: bool = False) -> bool:
+        return super().swap(steady, _Blind(out), take_in)
 
 
 class _Blind:
@@ -238,7 +238,7 @@ class _Blind:
 
 
 class HasNoPatience(Lodger):
-    def dead(self, now: float) -> tuple[int, ...]:
+    def dead(self, steady: float) -> tuple[int, ...]:
         return tuple(who for who, _, _ in self.seen)
 
 
@@ -249,9 +249,9 @@ class RenewsWhenMarked(Lodger):
 
 
 class LeavesTheStoreAndBelieves(Lodger):
-    def leave(self, now: float, out: Asks) -> None:
+    def leave(self, steady: float, out: Asks) -> None:
         self.wish = "leave"
-        self.tend(now, out)
+        self.tend(steady, out)
 
 
 class RenewsInAnyView(Shelf):

@@ -122,7 +122,8 @@ class LodgerNode(State):
         return (*astuple(lodger.lease), *astuple(lodger)[2:], self.beats, self.tends, self.leaves)
 
     def receive(self, source: Node, message: Any, out: Any) -> None:
-        self.lodger.answered(*message, 0.0, Pen(out))
+        number, done, snapshot = message
+        self.lodger.answered(number, done, snapshot, 0.0, 0.0, Pen(out))
 
     def on_timeout(self, name: str, out: Any) -> None:
         lodger, pen = self.lodger, Pen(out)

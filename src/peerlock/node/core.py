@@ -22,12 +22,14 @@ a second is asked whether it is there, and one that has not answered for another
 registry, which knows whether it may be left out. Nothing is asked while nobody waits.
 
 **The gate** opens when a lock is about to be granted, and is closed by a tick when nothing was held since the one
-before: between half a second and a second after the last hold.
+before: between half a second and a second after the last hold. Where there are leases, the gate is open while the lease
+runs: `leased` says until when. `lapse` is its end, whoever notices it first: what is held is lost, and left to others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
@@ -97,6 +99,9 @@ class Shell(Protocol):
 
     def close_gate(self) -> None: ...
 
+    def lapsed(self, held: int) -> None:
+        """The lease has run out; so many locks were lost with it."""
+
     def wake_at(self, when: float) -> None:
         """Call `tick` then."""
 
@@ -117,7 +122,7 @@ class Core:
         self.view = self.views_of(me)
         self.sessions: dict[Peer, Session] = {}
         self.numbers: dict[Peer, int] = {}  # of the members of the epoch that runs
-        self.table = Table(limits or Limits(), self.alarm, self.knock, self.full)
+        self.table = Table(limits or Limits(), self.alarm, self.knock, self.full, self.lapse)
         self.early: list[tuple[Peer, Said]] = []  # of the epoch that has not started here
         self.answers: dict[int, dict[Peer, Answer]] = {}
         self.on_answer: Callable[[], object] | None = None
@@ -131,6 +136,8 @@ class Core:
         self.renewing = False
         self.admitted = False  # some view had this incarnation in it
         self.closed = False
+        self.leases = False  # the gate is a lease
+        self.patience_s = PATIENCE_S
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -152,6 +159,7 @@ class Core:
         self.admitted = not view.excluded
         if view.excluded:
             self.numbers = {}
+            self.table.until = inf
             self.table.drop(f"the group went on to epoch {epoch} without this node")
             self.shell.rejoin()
             return
@@ -186,6 +194,8 @@ class Core:
         sessions = [None, *(self.sessions.get(peer) for peer in view.members)]
         self.blockers = ()
         self.views += 1
+        if self.closed:
+            return  # it has nothing to do in it, and its report has said so
         self.table.begin(
             view.epoch,
             self.numbers[self.me],
@@ -201,6 +211,7 @@ class Core:
     def rejoined(self, me: Peer) -> None:
         """A new incarnation of this node, which knows what the old one knew of epochs, and nothing else."""
         known = self.view.known
+        self.table.until = inf
         self.table.drop("this node has joined its group again")
         self.me = me
         self.admitted = False
@@ -331,7 +342,7 @@ class Core:
             case "drop":
                 return
         number = self.numbers.get(peer)
-        if number is None:
+        if number is None or self.closed:
             return
         wanted = spoken(said.algorithm)
         desk = self.table.desk(said.lock, wanted)
@@ -405,6 +416,33 @@ class Core:
         for desk in list(self.table.busy()):
             desk.settled(now)
 
+    def leased(self, until: float, now: float) -> None:
+        """The registry has made sure that nobody leaves us out before `until`."""
+        self.now = now
+        if self.table.gate and now >= self.table.until:
+            self.lapse(now)  # there was a time in between
+        if self.closed or self.view.excluded or now >= until:
+            return
+        self.table.until = until
+        if not self.table.gate:
+            self.gate_opens(now)
+
+    def lapse(self, now: float) -> None:
+        """The lease is over: from now on others may hold what was held here."""
+        self.now = now
+        table = self.table
+        table.gate, table.until = False, inf
+        table.set_open()
+        before, busy = table.losses, list(table.busy())
+        for desk in busy:
+            desk.lose(
+                f"The lock {desk.name} is lost: the lease of {self.me.name} has run out, because the registry was not reached "
+                "in time. It was held until now; others may hold it from now on."
+            )
+        for desk in busy:
+            desk.settled(now)
+        self.shell.lapsed(table.losses - before)
+
     def full(self) -> None:
         if not self.renewing:
             self.renewing = True
@@ -418,13 +456,15 @@ class Core:
             # It was we who slept: what the others said meanwhile has not been read yet.
             for session in self.sessions.values():
                 session.heard, session.pinged = now, 0.0
-        if table.gate:
+        if table.gate and now >= table.until:
+            self.lapse(now)
+        elif table.gate and not self.leases:
             if table.grants == self.used and not any(desk.has for desk in table.busy()):
                 table.gate = table.open = False
                 self.shell.close_gate()
             self.used = table.grants
         waits = self.view.wedged or table.waiting()
-        if waits or table.gate:
+        if waits or (table.gate and not self.leases):
             self.alarm()
         if table.clocks_run_out():
             self.full()
@@ -433,8 +473,8 @@ class Core:
             self.shell.refresh()
         if waits:
             self.look_for_silence(now)
-        else:
-            self.blockers = ()
+        elif self.blockers:
+            self.blockers = self.shell.suspect(())
 
     def look_for_silence(self, now: float) -> None:
         suspects = []
@@ -443,12 +483,13 @@ class Core:
                 continue
             session = self.session(peer)
             if session.pinged:
-                if now - session.pinged >= PATIENCE_S:
+                if now - session.pinged >= self.patience_s:
                     suspects.append(peer)
             elif now - session.heard >= SILENCE_S:
                 session.pinged = now
                 self.send(session, Ping())
-        self.blockers = self.shell.suspect(tuple(suspects)) if suspects else ()
+        if suspects or self.blockers:
+            self.blockers = self.shell.suspect(tuple(suspects))
 
     def close(self, now: float) -> None:
         """Nothing is granted here any more; who waits is told."""

@@ -9,7 +9,9 @@ it knows nothing of leases, clocks or who is dead.
 
 1. A lease rests on a heartbeat that was written while the view was one with this member, and not marked as leaving.
 2. Somebody is left out if its heartbeat is the one that I saw D ago, on my clock, from when the answer *came*. It was sent
-   before that, so the lease that rests on it is over. If it has renewed since, the transaction fails.
+   before that, so the lease that rests on it is over. If it has renewed since, the transaction fails. (My own lease ends by a
+   clock that counts suspension, `now`; my patience with others ends by one that does not, `steady`. A clock that jumps
+   ahead ends leases too early and patience never.)
 3. Somebody who still renews (one end of a pair that cannot talk to each other) is marked first. Who is marked does not renew;
    then 2 applies.
 4. Who leaves has stopped believing before it says so. Who joins writes its heartbeat with the view that has it in it.
@@ -136,19 +138,21 @@ class Lodger(State):
         number = self.lease.beat(now, self.next())
         out.ask(Renew(number, self.snapshot.revision, self.me.id, self.apart))
 
-    def tend(self, now: float, out: Asks) -> bool:
+    def tend(self, steady: float, out: Asks) -> bool:
         """Is there something to change? Then it is asked for."""
         if not self.snapshot.at:
             return False  # nothing is known yet
         if self.wish == "join" and self.me not in self.members:
-            return self.may_join and self.swap(now, out, take_in=True)
+            if self.may_join:
+                return self.swap(steady, out, take_in=True)
+            return bool(self.dead(steady)) and self.swap(steady, out)  # nobody else may be left to do it
         if self.wish == "leave":
-            return self.me in self.members and self.swap(now, out)
-        return self.is_member and not self.is_marked and self.swap(now, out)
+            return self.me in self.members and self.swap(steady, out)
+        return self.is_member and not self.is_marked and self.swap(steady, out)
 
-    def swap(self, now: float, out: Asks, take_in: bool = False) -> bool:
+    def swap(self, steady: float, out: Asks, take_in: bool = False) -> bool:
         decided = self.decision
-        dead = self.dead(now)
+        dead = self.dead(steady)
         members = {peer for peer in decided.members if peer.id not in dead}
         if self.wish == "leave":
             members.discard(self.me)
@@ -168,9 +172,9 @@ class Lodger(State):
         out.ask(Swap(self.next(), self.snapshot.revision, beats, view, self.me.id if take_in else 0, gone))
         return True
 
-    def dead(self, now: float) -> tuple[int, ...]:
+    def dead(self, steady: float) -> tuple[int, ...]:
         """Whose heartbeat I saw D ago, and have not seen another since."""
-        ago = now - promise_s(self.lease.lease_s)
+        ago = steady - promise_s(self.lease.lease_s)
         others = {peer.id for peer in self.members if peer != self.me}
         return tuple(who for who, _, since in self.seen if who in others and since <= ago)
 
@@ -191,17 +195,19 @@ class Lodger(State):
             return None
         return max((peer for pair in pairs for peer in pair), key=lambda peer: (sum(peer in p for p in pairs), peer))
 
-    def leave(self, now: float, out: Asks) -> None:
+    def leave(self, steady: float, out: Asks) -> None:
         """For good. It believes no more before it says so."""
         self.lease.end()
         self.lease.forget()
         self.wish = "leave"
-        if not self.tend(now, out):
+        if not self.tend(steady, out):
             self.look(out)
 
     # -- what is answered --------------------------------------------------------------------------------
 
-    def answered(self, number: int, done: bool, snapshot: Snapshot, now: float, out: Asks) -> None:
+    def answered(
+        self, number: int, done: bool, snapshot: Snapshot, now: float, steady: float, out: Asks
+    ) -> None:
         """The answer to a request, or with number 0 what the store says by itself."""
         known = dict(self.under_way).get(number)
         self.under_way = tuple(entry for entry in self.under_way if entry[0] != number)
@@ -211,12 +217,12 @@ class Lodger(State):
                 "believed. Start the group under another name, or restore a newer one."
             )
             return
-        self.saw(snapshot, now, out)
+        self.saw(snapshot, steady, out)
         if done and self.is_member and not self.is_marked:
             if self.lease.confirm(STORE, number, 1, now):
                 out.leased(self.lease.until)
 
-    def saw(self, snapshot: Snapshot, now: float, out: Asks) -> None:
+    def saw(self, snapshot: Snapshot, steady: float, out: Asks) -> None:
         if snapshot.at < self.snapshot.at:
             return  # older than what is known
         epoch = snapshot.decision.epoch if snapshot.decision is not None else 0
@@ -231,7 +237,7 @@ class Lodger(State):
         before = {who: (revision, since) for who, revision, since in self.seen}
         there = {beat.id: beat.revision for beat in snapshot.beats}
         self.seen = tuple(
-            (peer.id, there.get(peer.id, 0), self.since(before.get(peer.id), there.get(peer.id, 0), now))
+            (peer.id, there.get(peer.id, 0), self.since(before.get(peer.id), there.get(peer.id, 0), steady))
             for peer in self.members
             if peer != self.me
         )
@@ -249,8 +255,8 @@ class Lodger(State):
             self.lease.end()
 
     @staticmethod
-    def since(before: tuple[int, float] | None, revision: int, now: float) -> float:
-        return before[1] if before is not None and before[0] == revision else now
+    def since(before: tuple[int, float] | None, revision: int, steady: float) -> float:
+        return before[1] if before is not None and before[0] == revision else steady
 
 
 class Shelf:

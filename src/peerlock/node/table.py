@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -76,11 +77,16 @@ class Table:
     """All locks of one node."""
 
     def __init__(
-        self, limits: Limits, alarm: Callable[[], None], knock: Callable[[], None], full: Callable[[], None]
+        self,
+        limits: Limits,
+        alarm: Callable[[], None],
+        knock: Callable[[], None],
+        full: Callable[[], None],
+        lapse: Callable[[float], None],
     ) -> None:
         self.limits = limits
-        # How the node is told that somebody waits, that the gate is needed, and that there are too many locks.
-        self.alarm, self.knock, self.full = alarm, knock, full
+        # How the node is told that somebody waits, that the gate is needed, that there are too many locks, that the lease is over.
+        self.alarm, self.knock, self.full, self.lapse = alarm, knock, full, lapse
         self.desks: dict[str, Desk] = {}
         self.opening: dict[str, tuple[int, dict[Node, Mode]]] = {}  # lock -> algorithm, who was inside at the start
         self.me: Node = 0
@@ -88,6 +94,7 @@ class Table:
         self.epoch = 0
         self.running = False  # an epoch runs, unwedged
         self.gate = False  # the node may believe
+        self.until = inf  # and until then: looked at wherever a lock is granted
         self.open = False  # both, and no peer is far behind
         self.choked = False  # one is
         self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
@@ -123,6 +130,11 @@ class Table:
 
     def set_open(self) -> None:
         self.open = self.running and self.gate and not self.choked
+
+    def extend(self, until: float, now: float) -> None:
+        """A lease that runs runs on. May be called by another thread, while this one is busy with something else."""
+        if self.gate and now < self.until < until:
+            self.until = until
 
     def busy(self) -> Iterable[Desk]:
         return [desk for desk in self.desks.values() if desk.want is not None]
@@ -303,6 +315,8 @@ class Desk(Seat):
         """The ticket is HELD afterwards, or it waits."""
         ticket.desk = self
         table = self.table
+        if now >= table.until:
+            table.lapse(now)
         if self.want is None and table.open and self.at == "idle":
             # The way of almost every entry that nobody competes for.
             mode = ticket.mode
@@ -368,9 +382,13 @@ class Desk(Seat):
         )
 
     def release(self, ticket: Ticket, now: float) -> None:
-        """The end of a hold. The caller has checked that it is one."""
-        ticket.state = DONE
+        """The end of a hold. The caller has checked that it is one. If the lease is over, it is not: it is lost."""
         table = self.table
+        if now >= table.until:
+            table.lapse(now)
+            if ticket.state == LOST:
+                return
+        ticket.state = DONE
         table.hold_s += now - ticket.since
         if self.sharers:
             self.share_ends(ticket)
@@ -454,6 +472,8 @@ class Desk(Seat):
     def settled(self, now: float) -> None:
         """Settle, and give the lock to whoever is first here."""
         table = self.table
+        if now >= table.until:
+            table.lapse(now)
         if not table.running:
             return
         self.catch_up()

@@ -27,7 +27,7 @@ class Tenant(State):
     me: Peer
     lease: Lease
     decision: Decision  # the newest that is known
-    wish: str = "join"  # or leave, or nothing
+    wish: str = "join"  # or look (it would, but cannot yet), or leave, or nothing
     renew: bool = False
     apart: tuple[Peer, ...] = ()  # members that it cannot reach
 
@@ -62,7 +62,7 @@ class Tenant(State):
         self.decision, self.renew = decision, False
         if others:
             self.lease.forget()
-        if self.me in decision.members and self.wish == "join":
+        if self.me in decision.members and self.wish != "leave":
             self.wish = ""
         if was_member and not self.is_member:
             self.lease.end()

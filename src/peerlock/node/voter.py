@@ -341,8 +341,6 @@ class Voter(State):
         members -= {victim} if victim is not None else set()
         members |= set(self.joiners)
         voters = self.wanted or decided.voters
-        if not members and not self.leaving():
-            return None  # nobody is there: nothing is to be decided until somebody is
         same = members == set(decided.members) and voters == decided.voters
         if same and not self.renew and not self.doubted:
             return None

@@ -45,7 +45,7 @@ class Beat(Struct, frozen=True, array_like=True, tag=0):
     number: int
     peer: Peer
     epoch: int  # the newest that it knows to be decided
-    wish: str = ""  # join, leave, renew (a view with the same members), or nothing
+    wish: str = ""  # join, look (not yet), leave, renew (a view with the same members), or nothing
     apart: tuple[Peer, ...] = ()  # members that it cannot reach
 
 

@@ -53,6 +53,11 @@ class Plan(Struct, frozen=True):
     fault_every_s: float = 0.05
     readers: bool = False
     core: type[Core] = Core
+    pace_s: float = 0.0  # of the users; 0: as fast as messages
+
+    @property
+    def pace(self) -> float:
+        return self.pace_s or self.delay_s
 
 
 class Result(Struct):
@@ -85,13 +90,18 @@ class Process:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.peer = world.new_peer(name)
-        self.core = world.plan.core(self.peer, "sim", self, Limits(local_grants=3, idle_locks=40), world.now)
+        self.core = world.plan.core(self.peer, "sim", self, Limits(local_grants=3, idle_locks=40), self.now)
         self.links: dict[Peer, Link] = {}
         self.greeted: dict[Link, Peer] = {}
         self.alive, self.paused, self.leaving = True, False, False
         self.went_on = world.now  # was started, or continued
         self.postponed: list[Callable[[], None]] = []
         self.users: list[User] = []
+
+    @property
+    def now(self) -> float:
+        """By the clock of this process."""
+        return self.world.now
 
     def do(self, act: Callable[[], None]) -> None:
         """Something happens to this process: now, when it goes on, or never."""
@@ -131,7 +141,7 @@ class Process:
             self.world.registry.refresh(self)
 
     def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
-        return self.world.registry.exclude(self, peers)
+        return self.world.registry.exclude(self, peers) if peers else ()
 
     def renew(self) -> None:
         self.world.faults["renewal"] += 1
@@ -163,8 +173,11 @@ class Process:
     def close_gate(self) -> None:
         self.world.registry.believers.discard(self.peer)
 
+    def lapsed(self, held: int) -> None:
+        pass
+
     def wake_at(self, when: float) -> None:
-        self.world.at(when, lambda: self.do(lambda: self.core.tick(self.world.now)))
+        self.world.at(when, lambda: self.do(lambda: self.core.tick(self.now)))
 
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None:
         pass
@@ -174,6 +187,10 @@ class Process:
 
     def note(self, level: str, sentence: str) -> None:
         pass
+
+    def was_told(self, user: User, wish: Wish) -> None:
+        """A lock was lost. On one host that must not be."""
+        raise Broken(f"{self.name}: {wish.error}")
 
     # -- links ---------------------------------------------------------------------------------------
 
@@ -205,12 +222,12 @@ class Process:
                 self.drop(old)
             self.links[frame.peer] = link
             if link.ends[0] is self:
-                self.core.answered(frame.peer, frame.received, self.world.now)
+                self.core.answered(frame.peer, frame.received, self.now)
             else:
                 self.world.transmit(link, self, framed(self.core.hello(frame.peer)))
-                self.core.linked(frame.peer, frame.received, self.world.now)
+                self.core.linked(frame.peer, frame.received, self.now)
         else:
-            self.core.receive(peer, frame, self.world.now)
+            self.core.receive(peer, frame, self.now)
 
     def drop(self, link: Link) -> None:
         """Another link has taken its place: what still comes on it is not wanted."""
@@ -225,7 +242,7 @@ class Process:
                 del self.links[known]
                 peer = known
         if peer is not None and peer not in self.links:
-            self.core.unlinked(peer, self.world.now)
+            self.core.unlinked(peer, self.now)
 
 
 class Registry:
@@ -297,36 +314,38 @@ class User:
     def __init__(self, process: Process, lock: str) -> None:
         self.process, self.lock = process, lock
         self.wish: Wish | None = None
+        self.stopped = False  # nothing is wanted any more
         self.later()
 
     def later(self) -> None:
         world = self.process.world
-        world.later(world.random.expovariate(1 / world.plan.delay_s), lambda: self.process.do(self.ask))
+        world.later(world.random.expovariate(1 / world.plan.pace), lambda: self.process.do(self.ask))
 
     def ask(self) -> None:
         world, core = self.process.world, self.process.core
         if core.closed or (world.calm and world.random.random() < 0.5):
+            self.stopped = True
             return
         lock = self.lock
         if world.random.random() < 0.05:
             lock = f"rare-{world.random.randrange(60)}"  # more of them than a node remembers
         mode: Mode = "read" if world.plan.readers and world.random.random() < 0.5 else "write"
         self.wish = wish = Wish(mode, self)
-        core.now = world.now
+        core.now = self.process.now
         wish.lock = lock
-        core.table.desk(lock, spoken(world.plan.algorithm)).acquire(wish, world.now)
+        core.table.desk(lock, spoken(world.plan.algorithm)).acquire(wish, self.process.now)
         wish.asked = True
         if wish.state == HELD:
             self.entered(wish)
         elif world.random.random() < 0.1 and not world.calm:
             world.later(
-                world.random.expovariate(0.2 / world.plan.delay_s), lambda: self.process.do(lambda: self.give_up(wish))
+                world.random.expovariate(0.2 / world.plan.pace), lambda: self.process.do(lambda: self.give_up(wish))
             )
 
     def give_up(self, wish: Wish) -> None:
         if wish.state == WAITING and wish.desk is not None:
             self.process.world.faults["gave up"] += 1
-            wish.desk.cancel(wish, self.process.world.now)
+            wish.desk.cancel(wish, self.process.now)
             self.wish = None
             self.later()
 
@@ -337,19 +356,19 @@ class User:
             self.process.world.left(self, wish)
             self.wish = None
             if wish.error is not None and not self.process.core.closed:
-                raise Broken(f"{self.process.name}: {wish.error}")
+                self.process.was_told(self, wish)
 
     def entered(self, wish: Wish) -> None:
         world = self.process.world
         world.entered(self, wish)
-        world.later(world.random.expovariate(2 / world.plan.delay_s), lambda: self.process.do(lambda: self.leave(wish)))
+        world.later(world.random.expovariate(2 / world.plan.pace), lambda: self.process.do(lambda: self.leave(wish)))
 
     def leave(self, wish: Wish) -> None:
         if wish.state == HELD and wish.desk is not None:
             world = self.process.world
             world.left(self, wish)
-            self.process.core.now = world.now
-            wish.desk.release(wish, world.now)
+            self.process.core.now = self.process.now
+            wish.desk.release(wish, self.process.now)
             self.wish = None
             self.later()
 
