@@ -5,6 +5,7 @@ Checker and simulator must find every one of them. What they cannot find they do
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -328,6 +329,30 @@ class BelievesAtOnce(Core):
         super().begin()
 
 
+class LeaseNotChecked(Core):
+    """The gate opens with the first lease, for good."""
+
+    def leased(self, until: float, now: float) -> None:
+        super().leased(until, now)
+        self.table.until = inf
+
+
+class LeaseFromTheAnswer(Lease):
+    """Runs for D from when the answer came."""
+
+    def confirm(self, voter: Any, number: int, needed: int, now: float) -> bool:
+        self.sent = tuple((at, now if at == number else when) for at, when in self.sent)
+        return super().confirm(voter, number, needed, now)
+
+
+class PatienceFromTheStart(Lodger):
+    """Counts from when it looked at the store for the first time, not from the heartbeat that it saw."""
+
+    @staticmethod
+    def since(before: tuple[int, float] | None, revision: int, steady: float) -> float:
+        return before[1] if before is not None else steady
+
+
 def _core(name: str, **parts: Any) -> type[Core]:
     return type(name, (Core,), parts)
 
@@ -343,5 +368,24 @@ PLANTED: dict[str, type[Core]] = {
     "older epochs started": _core("OlderEpochs", views_of=StartsOlderEpochs),
     "no gate": BelievesAtOnce,
 }
+# With leases: which registry, and what is replaced.
+PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
+    "lease not checked": ("voters", {"core": LeaseNotChecked}),
+    "lease counted from the answer": ("voters", {"lease": LeaseFromTheAnswer}),
+    "a minority confirms a lease": ("voters", {"lease": BelievesAMinority}),
+    "voters accept before their promise has run out": ("voters", {"voter": AcceptsTooEarly}),
+    "voters renew after accepting": ("voters", {"voter": RenewsAfterAccepting}),
+    "a restarted voter votes at once": ("voters", {"voter": VotesAtOnce}),
+    "a voter forgets what it accepted": ("voters", {"voter": ForgetsItsVote}),
+    "one vote decides": ("voters", {"voter": NeedsNoMajority}),
+    "voters split no pairs": ("voters", {"voter": SplitsNoPairs}),
+    "the asked voter keeps renewing": ("voters", {"voter": KeepsRenewing}),
+    "store: no patience": ("store", {"lodger": HasNoPatience}),
+    "store: patience from the start": ("store", {"lodger": PatienceFromTheStart}),
+    "store: heartbeats not compared": ("store", {"lodger": ComparesNoHeartbeats}),
+    "store: who is marked renews": ("store", {"lodger": RenewsWhenMarked}),
+    "store: lease not checked": ("store", {"core": LeaseNotChecked}),
+    "store: lease counted from the answer": ("store", {"lease": LeaseFromTheAnswer}),
+}
 
-__all__ = ["PLANTED"]
+__all__ = ["PLANTED", "PLANTED_LEASED"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from peerlock.net.etcd import Etcd
 from peerlock.net.group import gather, prepared, registry_for
 from peerlock.net.static import Tls
 from peerlock.net.threads import Hold, Lock, RWLock, ThreadNode, started
@@ -24,11 +26,19 @@ def join(
     config: str | Path | None = None,
     local_grants: int | None = None,
     idle_locks: int | None = None,
+    voters: Mapping[str, str] | None = None,
+    etcd: Etcd | Mapping[str, Any] | None = None,
+    address: str | None = None,
+    lease_s: float | None = None,
+    stall_s: float | None = None,
+    watchdog: bool | None = None,
+    first_start: bool | None = None,
 ) -> ThreadNode:
     """Become a member of a group: `with peerlock.sync.join("shop") as node`. The words are those of `peerlock.join`."""
     settings = gather(
         config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
-        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks,
+        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, voters=voters, etcd=etcd,
+        address=address, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog, first_start=first_start,
     )  # fmt: skip
     algorithm, limits = prepared(settings)
     return started(ThreadNode(registry_for(group, settings), group, algorithm=algorithm, limits=limits))

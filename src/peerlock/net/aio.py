@@ -23,9 +23,9 @@ passed since the last that did.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -199,6 +199,8 @@ class Lock:
         desk.release(hold, self._time())
         if self._table.dirty:
             self._node.core.flush()
+        if hold.state == LOST:
+            raise hold.loss()  # the lease was over, and nobody had noticed
 
     def _body_lost(self, hold: Hold, why: int = DONE) -> None:
         """A body goes on without its hold: at its end there is nothing to release, or a loss to tell of."""
@@ -304,7 +306,7 @@ class Lock:
     async def __aenter__(self) -> Hold:
         now = self._time()
         desk, table = self._desk, self._table
-        if desk.free and desk.want is None and table.open and desk.mode == self.mode:
+        if desk.free and desk.want is None and table.open and desk.mode == self.mode and now < table.until:
             # What `Desk.acquire` does with a free desk, without the calls.
             hold = Hold()
             hold.mode = desk.want = desk.mode
@@ -338,12 +340,13 @@ class Lock:
         assert desk is not None
         if hold.state == HELD:
             hold._task = None
-            if desk.free and desk.queue is None and not desk.sharers and self._table.open:
+            now, table = self._time(), self._table
+            if desk.free and desk.queue is None and not desk.sharers and table.open and now < table.until:
                 # What `Desk.release` does with a free desk.
                 hold.state = DONE
                 desk.holder = desk.want = None
                 desk.has = False
-                self._table.hold_s += self._time() - hold.since
+                table.hold_s += now - hold.since
             else:
                 self._release(hold)
         elif hold.state == LOST:
@@ -390,7 +393,7 @@ class Node(Shell):
     ) -> None:
         self._loop = asyncio.get_running_loop()
         # The clock of every loop but one in virtual time, without the call in between.
-        self._time = self._loop.time if getattr(self._loop, "virtual", False) else time.monotonic
+        self._time = self._loop.time if getattr(self._loop, "virtual", False) else registry.clock
         self._yielded = 0.0
         self._servers: list[asyncio.Server] = []
         self._listening: list[socket.socket] = []
@@ -444,6 +447,8 @@ class Node(Shell):
         for task in list(self._tasks):
             task.cancel()
         self._unlisten()
+        if self.registry.leases:
+            await self._loop.run_in_executor(None, self.registry.left, FAREWELL_S)
         await asyncio.sleep(0)
         self.registry.close()
 
@@ -474,6 +479,23 @@ class Node(Shell):
                 made = link.transport.get_extra_info("socket")
                 found += [made.fileno()] if made is not None else []
         return found
+
+    def post(self, act: Callable[[], None]) -> None:
+        def run() -> None:
+            act()
+            self.core.flush()
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(run)
+
+    def heed_the_clock(self) -> None:
+        """If the lease is over, whoever looks next must see it, whether or not a timer had its turn."""
+        table = self.core.table
+        if self.forked:
+            return
+        if table.gate and self._time() >= table.until:
+            self.core.lapse(self._time())
+            self.core.flush()
 
     def after(self, seconds: float, act: Callable[[], None]) -> asyncio.Handle:
         return self._loop.call_soon(act) if seconds <= 0 else self._loop.call_later(seconds, act)

@@ -12,6 +12,13 @@ named by `config` or `PEERLOCK_CONFIG`. Nothing said at all: the group of this u
     ca = "ca.pem"
     cert = "{name}.pem"
     key = "{name}.key"
+
+With `[voters]` in the place of `[nodes]` the group decides for itself who its members are, with `[etcd]` etcd keeps it:
+
+    [voters]                                    [etcd]
+    anna = "10.0.0.1:7100"                      endpoints = ["http://10.0.0.9:2379"]
+    ben = "10.0.0.2:7100"
+    carl = "10.0.0.3:7100"
 """
 
 from __future__ import annotations
@@ -27,6 +34,7 @@ from msgspec import Struct
 
 from peerlock.errors import UsageError
 from peerlock.net.aio import Joining, Node
+from peerlock.net.etcd import Etcd
 from peerlock.net.host import HostRegistry
 from peerlock.net.registry import Registry
 from peerlock.net.static import StaticRegistry, Tls
@@ -47,6 +55,13 @@ class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
     state: str | None = None
     local_grants: int | None = None
     idle_locks: int | None = None
+    voters: dict[str, str] | None = None
+    etcd: Etcd | None = None
+    address: str | None = None
+    lease_s: float | None = None
+    stall_s: float | None = None
+    watchdog: bool | None = None
+    first_start: bool | None = None
 
 
 def join(
@@ -63,6 +78,13 @@ def join(
     config: str | Path | None = None,
     local_grants: int | None = None,
     idle_locks: int | None = None,
+    voters: Mapping[str, str] | None = None,
+    etcd: Etcd | Mapping[str, Any] | None = None,
+    address: str | None = None,
+    lease_s: float | None = None,
+    stall_s: float | None = None,
+    watchdog: bool | None = None,
+    first_start: bool | None = None,
 ) -> Joining:
     """Become a member of a group: `async with peerlock.join("shop") as node`, or `node = await peerlock.join("shop")`.
 
@@ -72,11 +94,18 @@ def join(
     - `dir`: a directory for a group that several users of one machine share.
     - `nodes`, `name`, `tls`: a fixed list of hosts, by name; which of them this is; the files for mutual TLS.
     - `assume_dead`: nodes of the list that are dead for certain, by the operator's word.
+    - `voters`: three or five nodes, by name, that decide who the members are; any others come and go. A node whose name is one
+      of them votes; `first_start`: it has never run before.
+    - `etcd`: the same, decided with the help of etcd: its endpoints, user, password, certificates.
+    - `lease_s`: for how long a node may believe that it holds a lock without being confirmed. `stall_s`: after which an event loop that does
+      not answer is taken to hang. `watchdog`: a process that kills this one if its lease is over and it does not notice.
+    - `address`: where the others reach this node, HOST or HOST:PORT, if that cannot be guessed.
     - `config`: a TOML file that says the same.
     """
     settings = gather(
         config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
-        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks,
+        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, voters=voters, etcd=etcd,
+        address=address, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog, first_start=first_start,
     )  # fmt: skip
     algorithm, limits = prepared(settings)
     return Joining(lambda: Node(registry_for(group, settings), group, algorithm=algorithm, limits=limits))
@@ -94,10 +123,15 @@ def prepared(settings: Settings) -> tuple[str, Limits]:
 
 
 def registry_for(group: str, settings: Settings, resident: bool = False) -> Registry:
+    kinds = [kind for kind in ("dir", "nodes", "voters", "etcd") if getattr(settings, kind) is not None]
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{' and '.join(kinds)} are different kinds of groups (one host, a fixed list, voters, etcd): give one of them."
+        )
+    if settings.voters is not None or settings.etcd is not None:
+        return leased_registry(group, settings)
     if settings.nodes is None:
         return HostRegistry(group, settings.name, settings.dir, resident)
-    if settings.dir is not None:
-        raise UsageError("dir= is for a group on one host, nodes= for a fixed list of hosts: give one of them.")
     if settings.name is None:
         raise UsageError(f"Which of {', '.join(settings.nodes)} is this node? Set name= or PEERLOCK_NAME.")
     return StaticRegistry(
@@ -109,6 +143,21 @@ def registry_for(group: str, settings: Settings, resident: bool = False) -> Regi
         assume_dead=settings.assume_dead or (),
         state=settings.state,
     )
+
+
+def leased_registry(group: str, settings: Settings) -> Registry:
+    rest: dict[str, Any] = {
+        "address": settings.address, "tls": settings.tls, "insecure": bool(settings.insecure), "lease_s": settings.lease_s,
+        "stall_s": settings.stall_s, "watchdog": bool(settings.watchdog), "state": settings.state,
+    }  # fmt: skip
+    if settings.voters is not None:
+        from peerlock.net.embedded import EmbeddedRegistry
+
+        return EmbeddedRegistry(group, settings.voters, settings.name, first_start=bool(settings.first_start), **rest)
+    from peerlock.net.etcd import EtcdRegistry
+
+    assert settings.etcd is not None
+    return EtcdRegistry(group, settings.etcd, settings.name, **rest)
 
 
 # -- what was said where -----------------------------------------------------------------------------------
@@ -133,16 +182,30 @@ def gather(config: str | Path | None = None, **said: Any) -> Settings:
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key in ("name", "dir", "algorithm", "state"):
+    for key in ("name", "dir", "algorithm", "state", "address"):
         value = environment.get(f"PEERLOCK_{key.upper()}")
         if value:
             found[key] = value
-    nodes = environment.get("PEERLOCK_NODES")
-    if nodes:
-        pairs = [part.strip().partition("=") for part in nodes.split(",") if part.strip()]
-        if not all(equals and name and address for name, equals, address in pairs):
-            raise UsageError(f"PEERLOCK_NODES must be NAME=HOST:PORT,NAME=HOST:PORT,...; got {nodes!r}.")
-        found["nodes"] = {name: address for name, _, address in pairs}
+    for key in ("nodes", "voters"):
+        listed = environment.get(f"PEERLOCK_{key.upper()}")
+        if listed:
+            pairs = [part.strip().partition("=") for part in listed.split(",") if part.strip()]
+            if not all(equals and name and address for name, equals, address in pairs):
+                raise UsageError(f"PEERLOCK_{key.upper()} must be NAME=HOST:PORT,NAME=HOST:PORT,...; got {listed!r}.")
+            found[key] = {name: address for name, _, address in pairs}
+    endpoints = environment.get("PEERLOCK_ETCD")
+    if endpoints:
+        found["etcd"] = {"endpoints": tuple(endpoint.strip() for endpoint in endpoints.split(","))}
+        for key in ("user", "password", "ca", "cert", "key"):
+            if environment.get(f"PEERLOCK_ETCD_{key.upper()}"):
+                found["etcd"][key] = environment[f"PEERLOCK_ETCD_{key.upper()}"]
+    for key in ("lease_s", "stall_s"):
+        seconds = environment.get(f"PEERLOCK_{key.upper()}")
+        if seconds:
+            try:
+                found[key] = float(seconds)
+            except ValueError:
+                raise UsageError(f"PEERLOCK_{key.upper()} must be a number of seconds; got {seconds!r}.") from None
     tls = {key: environment.get(f"PEERLOCK_TLS_{key.upper()}") for key in ("ca", "cert", "key")}
     if any(tls.values()):
         missing = [f"PEERLOCK_TLS_{key.upper()}" for key, value in tls.items() if not value]

@@ -27,6 +27,7 @@ class AnyHold(Ticket):
 
     def check(self) -> None:
         """Raises `LockLost` if the lock is not held any more."""
+        self._lock._node.heed_the_clock()
         if self.state == LOST:
             raise self.loss()
         if self.state != HELD:
@@ -35,7 +36,11 @@ class AnyHold(Ticket):
 
     def remaining(self) -> float:
         """Seconds for which the hold is safe without another sign of life: for ever, where there is no lease."""
-        return inf if self.state == HELD else 0.0
+        if self.state != HELD:
+            return 0.0
+        node = self._lock._node
+        until: float = node.core.table.until
+        return inf if until == inf else max(0.0, until - node.now())
 
     def loss(self) -> PeerlockError:
         return self.error or LockLost(f"The lock {self.name} is lost: others may hold it now.")

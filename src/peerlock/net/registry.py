@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from peerlock.errors import UsageError
+from peerlock.node.core import PATIENCE_S
+from peerlock.node.voting import Decision
 from peerlock.node.wire import Peer, Tell
-
-
-class Decision(Struct, frozen=True):
-    """The view of an epoch."""
-
-    epoch: int
-    members: tuple[Peer, ...]
 
 
 class Endpoint(Struct, frozen=True):
@@ -40,6 +37,10 @@ class Registry:
 
     kind = ""
     dials = False  # it makes the links itself
+    leases = False  # a node may believe for a time only: the registry calls `shell.leased` again and again
+    outside = False  # who is not in the newest view need not ask again: the registry takes it in when it can
+    patience_s = PATIENCE_S  # with a member that does not answer, before `exclude` hears of it
+    clock: Callable[[], float] = staticmethod(time.monotonic)  # that the node lives by
 
     shell: Any = None  # the node that it serves; set before anything is asked
 
@@ -81,6 +82,9 @@ class Registry:
     def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
         """Leave out those that may be left out. The newest view, and whom it was not possible to leave out."""
         return None, peers
+
+    def relieve(self) -> None:
+        """Those of whom `exclude` was told last answer again."""
 
     def believe(self) -> bool:
         """May this node believe from now on? False: not now, or no more; the newest view says which."""
@@ -128,5 +132,15 @@ class Registry:
         """This incarnation wants no more. The view without it, if that was decided."""
         return None
 
+    def left(self, wait_s: float) -> bool:
+        """Wait for the view without it. In a thread that may be blocked."""
+        return True
+
+    def lapsed(self) -> None:
+        """The node has noticed that its lease is over, and whoever held something was told."""
+
     def close(self) -> None:
         """Nothing is used any more."""
+
+
+__all__ = ["Decision", "Endpoint", "Registry"]

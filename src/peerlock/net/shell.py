@@ -153,6 +153,9 @@ class Shell:
         self.registry, self.group, self.algorithm = registry, group, spoken(algorithm)
         self.pid, self.forked = os.getpid(), False
         self.core = Core(Peer("", 0), group, self, limits, self.now())
+        self.core.leases, self.core.patience_s = registry.leases, registry.patience_s
+        self.watching = False  # a timer looks at the end of the lease
+        self.courted: tuple[Peer, ...] = ()  # members with whom links are needed before we are one
         self.links: dict[Peer, Link] = {}
         self.dialling: set[Peer] = set()  # a link is being made, or will be
         self.tries: dict[Peer, int] = {}  # since it last greeted us
@@ -238,6 +241,10 @@ class Shell:
         raise NotImplementedError
 
     def after(self, seconds: float, act: Callable[[], None]) -> Any:
+        raise NotImplementedError
+
+    def post(self, act: Callable[[], None]) -> None:
+        """Do that in the thread of the node, soon. May be called from any thread."""
         raise NotImplementedError
 
     def descriptors(self) -> list[int]:
@@ -354,6 +361,9 @@ class Shell:
         self.take(self.asked(self.registry.newest))
 
     def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
+        if not peers:
+            self.asked(self.registry.relieve)
+            return ()
         answer = self.asked(self.registry.exclude, peers)
         if answer is None:
             return peers
@@ -378,7 +388,7 @@ class Shell:
             self.core.flush()
 
     def waits_outside(self) -> bool:
-        return self.registry.dials
+        return self.registry.dials or self.registry.outside
 
     def rejoin(self) -> None:
         if self.outside or self.closing:
@@ -406,6 +416,8 @@ class Shell:
             log.warning("group %s: %s", self.group, why)
 
     def open_gate(self) -> bool:
+        if self.registry.leases:
+            return False  # it is open while the lease runs
         if self.asked(self.registry.believe):
             self.refused_since = None
             return True
@@ -429,6 +441,43 @@ class Shell:
 
     def close_gate(self) -> None:
         self.asked(self.registry.doubt)
+
+    def leased(self, until: float) -> None:
+        """The registry says: nobody leaves this node out before then."""
+        if self.closing:
+            return
+        self.core.leased(until, self.now())
+        self.core.flush()
+        if not self.watching:
+            self.watching = True
+            self.look_at_lease()
+
+    def look_at_lease(self) -> None:
+        self.watching = False
+        table, now = self.core.table, self.now()
+        if not table.gate or self.closing:
+            return
+        if now >= table.until:
+            self.core.lapse(now)
+            self.core.flush()
+            return
+        self.watching = True
+        self.after(table.until - now + 0.0005, self.look_at_lease)
+
+    def lapsed(self, held: int) -> None:
+        self.asked(self.registry.lapsed)
+        log.log(
+            logging.WARNING if held else logging.INFO,
+            "group %s: the lease of %s has run out; %s lost with it",
+            self.group, self.name, f"{held} hold{'s were' if held > 1 else ' was'}" if held else "nothing was",
+        )  # fmt: skip
+
+    def court(self, peers: tuple[Peer, ...]) -> None:
+        """Links to these members are needed before we are one."""
+        self.courted = peers
+        for peer in peers:
+            if peer != self.core.me:
+                self.dial(peer)
 
     def wake_at(self, when: float) -> None:
         self.after(max(0.0, when - self.now()), self.tick)
@@ -476,7 +525,8 @@ class Shell:
 
     def wanted(self, peer: Peer) -> bool:
         """Is there still a reason to have a link with it?"""
-        return not peer.id or peer in self.core.view.coming
+        view = self.core.view
+        return not peer.id or peer in view.coming or (peer in self.courted and self.core.me not in view.coming)
 
     def not_connected(self, peer: Peer, why: str) -> None:
         self.dialling.discard(peer)
@@ -486,7 +536,7 @@ class Shell:
             self.registry.unlinked(peer)
             return
         self.look(peer)
-        if peer in self.core.view.coming:
+        if self.wanted(peer):
             self.dial(peer)
         self.core.flush()
 
@@ -526,6 +576,7 @@ class Shell:
             link.peer, link.limit = dialled, LARGEST
             self.tries.pop(dialled, None)
             self.core.answered(dialled, hello.received, self.now())
+            self.registry.linked(dialled)
             return
         why = self.registry.greeted(hello.peer, link.certificate)
         if not why and hello.peer.name != dialled.name:

@@ -98,7 +98,7 @@ class StaticRegistry(Registry):
                 "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
                 "With insecure=True anybody who can reach the ports can take the locks."
             )
-        self._tls = (_context(tls, server=False), _context(tls, server=True)) if tls is not None else None
+        self._tls = (tls_context(tls, server=False), tls_context(tls, server=True)) if tls is not None else None
         self.order = sorted(self.nodes)
         self.me: Peer | None = None
         self.present: dict[str, Peer] = {}  # who has a link to us
@@ -394,7 +394,7 @@ class StaticRegistry(Registry):
             self.lock = -1
 
 
-def _context(tls: Tls, server: bool) -> ssl.SSLContext:
+def tls_context(tls: Tls, server: bool) -> ssl.SSLContext:
     """Both sides show a certificate of the same authority; the name in it is checked against who it says to be."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)  # and no authority but ours
     made.minimum_version = ssl.TLSVersion.TLSv1_3

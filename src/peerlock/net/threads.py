@@ -25,6 +25,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
@@ -40,10 +41,11 @@ from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
 from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, log, long_lived
 from peerlock.net.status import NodeStatus
-from peerlock.node.table import HELD, LOST, WAITING, Limits
+from peerlock.node.table import DONE, HELD, LOST, WAITING, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
 YIELD_S = 0.0005
+FAREWELL_S = 2.0  # for the group to know that this node is gone
 
 
 class ThreadLink(Link):
@@ -205,10 +207,12 @@ class Hold(AnyHold):
         node.alive()
         self.detach()
         with node.mutex:
-            if self.state == HELD and self.desk is not None:
-                self.desk.release(self, time.monotonic())
+            held = self.state == HELD
+            if held and self.desk is not None:
+                self.desk.release(self, node.now())
                 node.core.flush()
-                return
+        if self.state == DONE and held:
+            return
         if self.state == LOST:
             raise self.loss()
         raise self.released_before()
@@ -247,7 +251,7 @@ class Lock:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
         node, hold = self._node, Hold()
         hold.mode, hold._lock = self.mode, self
-        now = time.monotonic()
+        now = node.now()
         node.alive()  # before the mutex: in a forked child nobody may ever release it
         if now - node.yielded > YIELD_S:
             # A thread that does nothing but lock would leave the reader no turn before the interpreter's switch interval.
@@ -296,11 +300,11 @@ class Lock:
         node = self._node
         with node.mutex:
             if hold.state == WAITING and hold.desk is not None:
-                hold.desk.cancel(hold, time.monotonic())
+                hold.desk.cancel(hold, node.now())
                 node.core.flush()
                 return False
             if hold.state == HELD and not keep and hold.desk is not None:
-                hold.desk.release(hold, time.monotonic())
+                hold.desk.release(hold, node.now())
                 node.core.flush()
             return True
 
@@ -351,6 +355,8 @@ class ThreadNode(Shell):
         self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
     ) -> None:
         self.mutex = threading.RLock()
+        self.now = registry.clock  # type: ignore[method-assign]
+        self.inbox: deque[Callable[[], None]] = deque()  # from other threads
         self.yielded = 0.0
         self.selector = selectors.DefaultSelector()
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -409,6 +415,7 @@ class ThreadNode(Shell):
             self.ring()
         if threading.current_thread() is not self.reader and self.reader.ident is not None:
             self.reader.join()
+        self.registry.left(FAREWELL_S)
         self.registry.close()
 
     def collect(self) -> None:
@@ -419,8 +426,20 @@ class ThreadNode(Shell):
 
     # -- the shell -----------------------------------------------------------------------------------------
 
-    def now(self) -> float:
-        return time.monotonic()
+    def post(self, act: Callable[[], None]) -> None:
+        self.inbox.append(act)
+        self.ring()
+
+    def heed_the_clock(self) -> None:
+        """If the lease is over, whoever looks next must see it, whether or not the reader had its turn."""
+        table = self.core.table
+        if self.forked:
+            return
+        if table.gate and self.now() >= table.until:
+            with self.mutex:
+                if table.gate and self.now() >= table.until:
+                    self.core.lapse(self.now())
+                    self.core.flush()
 
     def after_fork(self) -> None:
         self.mutex = threading.RLock()  # whoever had it is not here
@@ -473,6 +492,8 @@ class ThreadNode(Shell):
             with self.mutex:
                 for key, mask in events:
                     self._shielded(lambda key=key, mask=mask: self._one(key, mask), key.data)  # type: ignore[misc]
+                while self.inbox:
+                    self._shielded(self.inbox.popleft())
                 while self.timers and self.timers[0][0] <= self.now():
                     self._shielded(heappop(self.timers)[2])
                 self.core.flush()

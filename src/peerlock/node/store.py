@@ -205,9 +205,7 @@ class Lodger(State):
 
     # -- what is answered --------------------------------------------------------------------------------
 
-    def answered(
-        self, number: int, done: bool, snapshot: Snapshot, now: float, steady: float, out: Asks
-    ) -> None:
+    def answered(self, number: int, done: bool, snapshot: Snapshot, now: float, steady: float, out: Asks) -> None:
         """The answer to a request, or with number 0 what the store says by itself."""
         known = dict(self.under_way).get(number)
         self.under_way = tuple(entry for entry in self.under_way if entry[0] != number)

@@ -29,7 +29,7 @@ from msgspec import Struct
 from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError
 from peerlock.node.core import Core
-from peerlock.node.table import HELD, WAITING, Limits, Ticket
+from peerlock.node.table import DONE, HELD, WAITING, Limits, Ticket
 from peerlock.node.wire import LENGTH, Hello, Peer, framed, opened, spoken
 
 # Not counted as faults of their own: nothing breaks, or it is counted as a reset already.
@@ -369,8 +369,9 @@ class User:
             world.left(self, wish)
             self.process.core.now = self.process.now
             wish.desk.release(wish, self.process.now)
-            self.wish = None
-            self.later()
+            if wish.state == DONE:
+                self.wish = None
+                self.later()
 
 
 class World:

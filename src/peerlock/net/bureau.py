@@ -1,0 +1,75 @@
+"""The thread that beats, for registries with leases.
+
+A node's lease must be renewed while its event loop is busy, and its voter must vote. So both live in a thread of their own, with
+an event loop of its own; it is the only one that touches the residence, the office and their connections. To the node it speaks
+through `Shell.post`, and the node to it through `call`.
+
+Before each beat the thread asks the node for an answer. A node that has not given one for `stall_s` is taken to hang: it beats no
+more, and loses its locks instead of keeping them from everybody for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger("peerlock")
+
+
+def boottime() -> float:
+    """A clock that counts suspension, where there is one."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+if not hasattr(time, "CLOCK_BOOTTIME"):  # Linux has it; elsewhere a suspended machine holds its leases for too long
+    boottime = time.monotonic  # type: ignore[assignment]  # pragma: no cover
+
+
+class Bureau:
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.stopped = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            for task in self.tasks:
+                task.cancel()
+            if self.tasks:
+                self.loop.run_until_complete(asyncio.gather(*self.tasks, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    def call(self, act: Callable[..., Any], *words: Any) -> None:
+        """Do that in this thread, soon. From any thread; nothing happens if it has ended."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(act, *words)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """In this thread: run that until the end of it, or of us."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task of %s has ended", self.thread.name, exc_info=task.exception())
+
+    def stop(self) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self.call(self.loop.stop)
+            if threading.current_thread() is not self.thread:
+                self.thread.join(5.0)

@@ -1,0 +1,442 @@
+"""The registry of a group that decides for itself: three or five of its processes are voters.
+
+`Booth` is a voter with its record, its lines and its clock; it lives in the bureau of the node whose name is among the voters, or in
+a process of its own (`peerlock node --voter`). `EmbeddedRegistry` is a member's: it has a line to each voter, and beats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from peerlock.errors import RegistryError, UsageError
+from peerlock.net.bureau import Bureau, boottime, log
+from peerlock.net.host import check_name
+from peerlock.net.leased import Household, LeasedRegistry
+from peerlock.net.lines import VERSION, Dialler, Line, Party, close_server, serve
+from peerlock.net.record import RecordFile, Stored
+from peerlock.net.registry import Endpoint
+from peerlock.net.static import parse_address
+from peerlock.node.office import Office
+from peerlock.node.residence import AtVoters
+from peerlock.node.voter import Record, Voter
+from peerlock.node.voting import Beat, Decision, Envelope, Order, Outcome, Ruling, Salute, Vouch
+from peerlock.node.wire import Peer
+
+Voters = tuple[tuple[str, str], ...]
+ORDER_S = 20.0  # for a voter to be replaced
+
+
+def check_voters(voters: Mapping[str, str]) -> Voters:
+    for name, address in voters.items():
+        check_name("node", name)
+        parse_address(name, address)
+    if len(voters) not in (1, 3, 5):
+        raise UsageError(
+            f"A group has three voters or five, so that a majority is left when one dies or two do; got {len(voters)}: "
+            f"{', '.join(voters)}."
+        )
+    if len(set(voters.values())) != len(voters):
+        raise UsageError(f"Each voter has an address of its own; got {', '.join(voters.values())}.")
+    return tuple(voters.items())
+
+
+class Booth(Party):
+    """A voter at its place."""
+
+    voters_of: type[Voter] = Voter
+
+    def __init__(
+        self,
+        group: str,
+        name: str,
+        voters: Voters,
+        path: Path,
+        lease_s: float,
+        *,
+        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+        first_start: bool = False,
+        clock: Callable[[], float] = boottime,
+    ) -> None:
+        self.group, self.name, self.tls, self.lease_s, self.clock = group, name, tls, lease_s, clock
+        self.where = parse_address(name, dict(voters)[name])
+        self.file = RecordFile(path, group, name)
+        try:
+            self.stored = self.file.read(first_start, Record(Decision(0, (), voters)))
+        except BaseException:
+            self.file.close()
+            raise
+        self.seen = dict(self.stored.seen)
+        self.known = voters  # where others are, until a view says otherwise
+        self.office: Office | None = None
+        self.refused = ""  # why this voter does not vote
+        self.cleared: set[str] = set()  # voters that know of no later record of ours
+        self.members: dict[Peer, Line] = {}  # by which line each beats
+        self.guests: set[Line] = set()
+        self.diallers: dict[str, Dialler] = {}
+        self.orders: list[tuple[Line, Voters]] = []
+        self.server: asyncio.Server | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    async def open(self, spawn: Callable[..., Any]) -> None:
+        self.spawn = spawn
+        try:
+            self.server = await serve(self, self.where)
+        except OSError as problem:
+            self.file.close()
+            raise RegistryError(
+                f"The voter {self.name} cannot listen at {self.where}: {problem.strerror or problem}."
+            ) from None
+        if self.stored.counter == 0:
+            self.write()
+        self.redial()
+        self.start_if_cleared()
+
+    def redial(self) -> None:
+        """A line to each other voter, as far as they are known."""
+        decided = self.office.voter.decided if self.office is not None else self.stored.record.decided
+        others = {name: address for name, address in (*self.known, *decided.voters) if name != self.name}
+        for name in [name for name in self.diallers if name not in others]:
+            self.diallers.pop(name).stop()
+        for name, address in others.items():
+            where = parse_address(name, address)
+            if name in self.diallers and self.diallers[name].where != where:
+                self.diallers.pop(name).stop()
+            if name not in self.diallers:
+                self.diallers[name] = Dialler(self, name, where, self.spawn)
+
+    def start_if_cleared(self) -> None:
+        """A voter votes when enough of the others have confirmed that its record is not an old copy."""
+        decided = self.stored.record.decided
+        electors = set(decided.electors) or dict(self.known).keys()
+        needed = len(electors) // 2 + 1 - (self.name in electors)
+        if self.office is None and not self.refused and len(self.cleared & set(electors)) >= needed:
+            voter = self.voters_of.restarted(self.name, self.lease_s, self.stored.record, self.clock())
+            self.office = Office(voter, self, self.clock())
+
+    # -- lines ---------------------------------------------------------------------------------------------
+
+    def salute(self, sentence: str = "") -> Salute:
+        return Salute(VERSION, self.group, self.name, True, sentence or self.refused)
+
+    def counters(self, name: str) -> tuple[int, int]:
+        return self.stored.counter, self.seen.get(name, 0)
+
+    def admit(self, line: Line) -> bool:
+        self.guests.add(line)
+        return sum(not guest.known for guest in self.guests) <= 256
+
+    def greeted(self, line: Line, envelope: Envelope) -> None:
+        if line.is_voter:
+            if not self.trusts(line, envelope):
+                return
+            self.cleared.add(line.name)
+            self.start_if_cleared()
+            if line.dialled is not None and self.office is not None and self.office.voter.decided.epoch:
+                line.say(Ruling(self.office.voter.decided))
+
+    def trusts(self, line: Line, envelope: Envelope) -> bool:
+        """Is the other's record as new as what it has said before, and is ours?"""
+        if envelope.counter < self.seen.get(line.name, 0):
+            line.say(self.salute(
+                f"the record of the voter {line.name} is at {envelope.counter}, and it was at {self.seen[line.name]}: it was replaced by "
+                "an old copy. It must not vote. Stop it, and put a new voter in its place: "
+                f"peerlock voters replace {line.name} NEW=HOST:PORT"
+            ))  # fmt: skip
+            line.end(f"the record of {line.name} is older than what it has said before")
+            return False
+        self.seen[line.name] = max(envelope.counter, self.seen.get(line.name, 0))
+        if envelope.seen > self.stored.counter and not self.refused:
+            self.refuse(
+                f"the record of the voter {self.name} ({self.file.path}) is at {self.stored.counter}, and {line.name} has seen it at "
+                f"{envelope.seen}: it was replaced by an old copy. This voter does not vote. Put a new one in its place: "
+                f"peerlock voters replace {self.name} NEW=HOST:PORT"
+            )
+            return False
+        return True
+
+    def refuse(self, why: str) -> None:
+        self.refused = why
+        log.error("group %s: %s", self.group, why)
+        self.office = None
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def hear(self, line: Line, envelope: Envelope) -> None:
+        word = envelope.word
+        if line.is_voter and not self.trusts(line, envelope):
+            return
+        if isinstance(word, Salute):
+            if word.sentence:
+                line.end(word.sentence)
+            return
+        if isinstance(word, Order):
+            self.on_order(line, word)
+            return
+        if self.office is None:
+            return
+        try:
+            if isinstance(word, Beat):
+                self.members[word.peer] = line
+                self.office.on_beat(word, self.clock())
+            elif line.is_voter and not isinstance(word, Vouch | Outcome):
+                self.office.receive(line.name, word, self.clock())
+        except RegistryError as problem:
+            self.refuse(f"{problem} The voter {self.name} cannot write its record, and does not vote.")
+
+    def lost(self, line: Line) -> None:
+        self.guests.discard(line)
+        for peer in [peer for peer, mine in self.members.items() if mine is line]:
+            del self.members[peer]
+        self.orders = [order for order in self.orders if order[0] is not line]
+
+    # -- the office's clerk ----------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        self.file.write(self.stored)
+
+    def save(self, record: Record) -> None:
+        self.stored = Stored(self.group, self.name, self.stored.counter + 1, dict(self.seen), record)
+        self.write()
+
+    def send(self, to: str, message: Any) -> None:
+        dialler = self.diallers.get(to)
+        if dialler is not None:
+            dialler.say(message)
+
+    def answer(self, peer: Peer, vouch: Vouch) -> None:
+        line = self.members.get(peer)
+        if line is not None:
+            line.say(vouch)
+
+    def decided(self, decision: Decision) -> None:
+        for line in set(self.members.values()):
+            line.say(Ruling(decision))
+        self.redial()
+        for name in decision.electors:
+            self.send(name, Ruling(decision))
+        for line, voters in self.orders:
+            if decision.voters == voters:
+                line.say(
+                    Outcome(True, f"The voters are now {', '.join(decision.electors)}, from epoch {decision.epoch} on.")
+                )
+        self.orders = [order for order in self.orders if order[1] != decision.voters]
+
+    def wake_at(self, when: float) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = asyncio.get_running_loop().call_later(max(0.0, when - self.clock()), self.tick)
+
+    def tick(self) -> None:
+        self.timer = None
+        if self.office is None:
+            return
+        try:
+            self.office.tick(self.clock())
+        except RegistryError as problem:
+            self.refuse(f"{problem} The voter {self.name} cannot write its record, and does not vote.")
+        for dialler in self.diallers.values():
+            dialler.hang_up_if_silent(2 * self.lease_s)
+
+    def on_order(self, line: Line, order: Order) -> None:
+        office = self.office
+        if office is None:
+            line.say(
+                Outcome(False, self.refused or f"The voter {self.name} has not heard of a majority of the voters yet.")
+            )
+            return
+        before = dict(office.voter.decided.voters)
+        if order.old not in before or order.new in before:
+            line.say(
+                Outcome(
+                    False, f"The voters are {', '.join(before)}: {order.old} must be one of them, {order.new} must not."
+                )
+            )
+            return
+        voters = tuple((order.new, order.address) if name == order.old else (name, at) for name, at in before.items())
+        self.orders.append((line, voters))
+        office.order(voters, self.clock())
+
+    def close(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        for dialler in self.diallers.values():
+            dialler.stop()
+        for guest in list(self.guests):
+            if guest.transport is not None:
+                guest.transport.close()
+        close_server(self.server)
+        self.file.close()
+
+
+class EmbeddedRegistry(LeasedRegistry):
+    """A member's: it beats to every voter. It is one itself, if its name is among them."""
+
+    kind = "embedded"
+
+    def __init__(
+        self, group: str, voters: Mapping[str, str], name: str | None = None, *, first_start: bool = False, **rest: Any
+    ) -> None:
+        self.voters = check_voters(voters)
+        self.diallers: dict[str, Dialler] = {}
+        self.booth: Booth | None = None
+        super().__init__(group, name, where=[parse_address(*voter) for voter in self.voters], **rest)
+        if self.name in voters:
+            try:
+                self.booth = Booth(
+                    self.group, self.name, self.voters, self.path, self.lease_s,
+                    tls=self.tls_contexts, first_start=first_start,
+                )  # fmt: skip
+            except BaseException:
+                super().close()
+                raise
+
+    def make_residence(self, household: Household) -> AtVoters:
+        return AtVoters(household, self.lease_s, self.voters)
+
+    def begin(self) -> None:
+        if self.booth is not None:
+            self.bureau.spawn(self._open(self.booth))
+        self.redial(self.voters)
+
+    async def _open(self, booth: Booth) -> None:
+        try:
+            await booth.open(self.bureau.spawn)
+        except RegistryError as problem:
+            booth.refused = str(problem)
+            log.error("group %s: %s", self.group, problem)
+
+    def redial(self, voters: Voters) -> None:
+        for name in [name for name in self.diallers if name not in dict(voters)]:
+            self.diallers.pop(name).stop()
+        for name, address in voters:
+            where = parse_address(name, address)
+            if name in self.diallers and self.diallers[name].where != where:
+                self.diallers.pop(name).stop()
+            if name not in self.diallers:
+                self.diallers[name] = Dialler(_MemberParty(self), name, where, self.bureau.spawn)
+
+    def send(self, to: str, message: Any) -> None:
+        if to not in self.diallers:
+            self.redial(self.residence.decision.voters)
+        self.diallers[to].say(message)
+        self.diallers[to].hang_up_if_silent(self.lease_s)
+
+    def close(self) -> None:
+        done = asyncio.run_coroutine_threadsafe(self._close(), self.bureau.loop) if not self.bureau.stopped else None
+        if done is not None:
+            with contextlib.suppress(Exception):
+                done.result(2.0)
+        super().close()
+
+    async def _close(self) -> None:
+        for dialler in self.diallers.values():
+            dialler.stop()
+        if self.booth is not None:
+            self.booth.close()
+
+
+class _MemberParty(Party):
+    def __init__(self, registry: EmbeddedRegistry) -> None:
+        self.registry, self.group, self.tls = registry, registry.group, registry.tls_contexts
+        self.seen: dict[str, int] = {}
+
+    def salute(self, sentence: str = "") -> Salute:
+        return Salute(VERSION, self.group, self.registry.name, False, sentence)
+
+    def greeted(self, line: Line, envelope: Envelope) -> None:
+        self.hear(line, envelope)
+        self.registry.residence.beat_at = 0.0
+        self.registry.residence.tick(self.registry.clock())
+
+    def hear(self, line: Line, envelope: Envelope) -> None:
+        if envelope.counter < self.seen.get(line.name, 0):
+            line.end(f"the record of {line.name} is older than what it has said before")
+            return
+        self.seen[line.name] = envelope.counter
+        match envelope.word:
+            case Vouch() | Ruling():
+                self.registry.residence.on_word(line.name, envelope.word, self.registry.clock())
+            case Salute(sentence=sentence) if sentence:
+                line.end(sentence)
+
+    def complain(self, sentence: str) -> None:
+        self.registry.residence.complain(sentence)
+
+
+class VoterProcess:
+    """A voter that is no member: `peerlock node --voter`."""
+
+    def __init__(self, booth: Booth) -> None:
+        self.booth = booth
+
+    async def run(self, ended: asyncio.Event) -> None:
+        tasks: set[asyncio.Task[Any]] = set()
+
+        def spawn(work: Any) -> asyncio.Task[Any]:
+            task = asyncio.get_running_loop().create_task(work)
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            return task
+
+        await self.booth.open(spawn)
+        try:
+            await ended.wait()
+        finally:
+            self.booth.close()
+            for task in tasks:
+                task.cancel()
+
+
+async def give_order(
+    group: str, voters: Voters, order: Order, tls: tuple[ssl.SSLContext, ssl.SSLContext] | None, name: str
+) -> Outcome:
+    """The operator's: ask one voter after the other to have it decided."""
+    problems = []
+    for voter, address in voters:
+        if voter == order.old:
+            continue
+        client = _Operator(group, tls, name, order)
+        where: Endpoint = parse_address(voter, address)
+        try:
+            transport, _ = await asyncio.wait_for(
+                asyncio.get_running_loop().create_connection(
+                    lambda client=client, voter=voter: Line(client, voter), where.host, where.port,  # type: ignore[misc]
+                    ssl=tls[0] if tls else None, server_hostname=voter if tls else None,
+                ),
+                3.0,
+            )  # fmt: skip
+            try:
+                return await asyncio.wait_for(client.outcome, ORDER_S)
+            finally:
+                transport.close()
+        except (OSError, TimeoutError) as problem:
+            problems.append(f"{voter} at {where}: {problem or 'no answer'}")
+    return Outcome(False, f"No voter has carried it out: {'; '.join(problems)}.")
+
+
+class _Operator(Party):
+    def __init__(self, group: str, tls: Any, name: str, order: Order) -> None:
+        self.group, self.tls, self.name, self.order = group, tls, name, order
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def salute(self, sentence: str = "") -> Salute:
+        return Salute(VERSION, self.group, self.name, False, sentence)
+
+    def greeted(self, line: Line, envelope: Envelope) -> None:
+        line.say(self.order)
+
+    def hear(self, line: Line, envelope: Envelope) -> None:
+        if isinstance(envelope.word, Outcome) and not self.outcome.done():
+            self.outcome.set_result(envelope.word)
+
+    def lost(self, line: Line) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(ConnectionError("the line was closed"))
+
+
+__all__ = ["Booth", "Bureau", "EmbeddedRegistry", "VoterProcess", "check_voters", "give_order"]

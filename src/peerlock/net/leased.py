@@ -1,0 +1,327 @@
+"""What registries with leases have in common: everything but who decides.
+
+The node asks (in its own thread), the bureau does, and answers through `Shell.post`. A kind of registry says how its residence is
+made, and carries what the residence sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from peerlock.errors import RegistryError, UsageError
+from peerlock.net.bureau import Bureau, boottime, log
+from peerlock.net.charges import end_charges
+from peerlock.net.host import check_name, directory_for, listen_at, make_private
+from peerlock.net.registry import Decision, Endpoint, Registry
+from peerlock.net.static import Tls, is_loopback, parse_address, tls_context
+from peerlock.net.watchdog import Watchdog
+from peerlock.node.lease import RHO
+from peerlock.node.store import Request
+from peerlock.node.wire import Peer
+
+LEASE_S = 5.0
+STALL_S = 10.0
+SHORTEST_S = 0.5
+
+
+class LeasedRegistry(Registry):
+    leases = True
+    outside = True
+
+    def __init__(
+        self,
+        group: str,
+        name: str | None = None,
+        *,
+        where: list[Endpoint],
+        address: str | None = None,
+        tls: Tls | None = None,
+        insecure: bool = False,
+        lease_s: float | None = None,
+        stall_s: float | None = None,
+        watchdog: bool = False,
+        state: str | Path | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT."""
+        self.group = check_name("group", group)
+        self.name = check_name("node", name or f"{socket.gethostname().split('.')[0]}-{os.getpid()}")
+        self.lease_s, self.stall_s = lease_s or LEASE_S, stall_s or STALL_S
+        if self.lease_s < SHORTEST_S:
+            raise UsageError(
+                f"A lease is at least {SHORTEST_S} s, so that a busy machine can keep it; got {self.lease_s:g}."
+            )
+        self.patience_s = self.lease_s
+        if clock is not None:
+            self.clock = clock  # type: ignore[method-assign]
+        self.bind, port = self._address(address, where)
+        self.port = port
+        local = is_loopback(self.bind) and all(is_loopback(endpoint.host) for endpoint in where)
+        if tls is None and not insecure and not local:
+            raise UsageError(
+                "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
+                "With insecure=True anybody who can reach the ports can take the locks."
+            )
+        self.tls_contexts = (tls_context(tls, server=False), tls_context(tls, server=True)) if tls is not None else None
+        self.path = self._place(state)
+        self.me: Peer | None = None
+        self.links: set[Peer] = set()
+        self.listening: socket.socket | None = None
+        self.departed = threading.Event()
+        self.answered_at = self.clock()
+        self.residence = self.make_residence(Household(self))
+        self.bureau = Bureau(f"peerlock beats {group}")
+        self.watchdog = Watchdog() if watchdog else None
+
+    clock: Callable[[], float] = staticmethod(boottime)
+
+    # -- for the kinds -----------------------------------------------------------------------------------
+
+    def make_residence(self, household: Household) -> Any:
+        raise NotImplementedError
+
+    def send(self, to: str, message: Any) -> None:
+        """To a voter."""
+        raise NotImplementedError
+
+    def ask(self, request: Request) -> None:
+        """Of a store."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """In the bureau: connect to those who decide."""
+        raise NotImplementedError
+
+    # -- where we are ------------------------------------------------------------------------------------
+
+    def _address(self, address: str | None, where: list[Endpoint]) -> tuple[str, int]:
+        if address is not None:
+            if ":" in address and not address.endswith("]"):
+                found = parse_address("this node", address)
+                return found.host, found.port
+            return address.strip("[]"), 0
+        if all(is_loopback(endpoint.host) for endpoint in where):
+            return "127.0.0.1", 0
+        for endpoint in where:
+            # Which of our addresses leads there? Nothing is sent.
+            with contextlib.suppress(OSError):
+                family, _, _, _, there = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)[0]
+                with socket.socket(family, socket.SOCK_DGRAM) as made:
+                    made.connect(there)
+                    return made.getsockname()[0], 0
+        raise UsageError(
+            f"No way to {', '.join(map(str, where))} was found: say where this node is reached with address= (HOST or HOST:PORT)."
+        )
+
+    def _place(self, state: str | Path | None) -> Path:
+        if state is not None:
+            return Path(state)
+        directory = directory_for(self.group)
+        make_private(directory)
+        return directory / f"{self.kind}-{self.name}"
+
+    @property
+    def control(self) -> Path:
+        """Where the command line finds this node."""
+        return self.path.with_name(f"{self.path.name}.socket")
+
+    @property
+    def charges(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.charges")
+
+    # -- what a node asks ----------------------------------------------------------------------------------
+
+    def incarnate(self) -> Peer:
+        with contextlib.suppress(FileNotFoundError):
+            end_charges(self.charges.read_bytes())  # what an earlier one of ours has left behind
+            self.charges.unlink()
+        self.listening = self._listen()
+        host, port = self.listening.getsockname()[:2]
+        self.links.clear()
+        self.me = Peer(
+            self.name, secrets.randbits(62) + 1, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", os.getpid()
+        )
+        return self.me
+
+    def _listen(self) -> socket.socket:
+        try:
+            family, kind, proto, _, address = socket.getaddrinfo(self.bind, self.port, type=socket.SOCK_STREAM)[0]
+            made = socket.socket(family, kind, proto)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(128)
+            made.setblocking(False)
+        except OSError as problem:
+            raise RegistryError(
+                f"{self.name} cannot listen at {self.bind}:{self.port}: {problem.strerror or problem}."
+            ) from None
+        return made
+
+    def listeners(self) -> list[socket.socket]:
+        assert self.listening is not None
+        self.control.unlink(missing_ok=True)
+        return [self.listening, listen_at(self.control, 0o600)]
+
+    def endpoint(self, peer: Peer) -> Endpoint:
+        return parse_address(peer.name, peer.address)
+
+    def tls(self, server: bool) -> ssl.SSLContext | None:
+        return self.tls_contexts[server] if self.tls_contexts is not None else None
+
+    def greeted(self, peer: Peer, certificate: str | None) -> str | None:
+        if self.tls_contexts is not None and certificate != peer.name:
+            return f"it says to be {peer.name}, and its certificate is for {certificate}"
+        return None
+
+    def change(self, even_if_the_same: bool = False) -> Decision | None:
+        if even_if_the_same:
+            self.bureau.call(lambda: self.residence.wants_renewal(self.clock()))
+        else:
+            me = self.me
+            assert me is not None
+            self.answered_at = self.clock()
+            self.bureau.call(self._arrive, me)
+        return None
+
+    def _arrive(self, me: Peer) -> None:
+        if not self.residence.started:
+            self.begin()
+        self.residence.links = frozenset(self.links)
+        self.residence.arrive(me, self.clock())
+
+    def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
+        self.bureau.call(lambda: self.residence.suspect(peers, self.clock()))
+        return None, peers
+
+    def relieve(self) -> None:
+        self.bureau.call(lambda: self.residence.suspect((), self.clock()))
+
+    def believe(self) -> bool:
+        return False
+
+    def linked(self, peer: Peer) -> None:
+        self.links.add(peer)
+        self._reached()
+
+    def unlinked(self, peer: Peer) -> None:
+        self.links.discard(peer)
+        self._reached()
+
+    def _reached(self) -> None:
+        links = frozenset(self.links)
+        self.bureau.call(lambda: self.residence.reached(links, self.clock()))
+
+    def answer(self) -> None:
+        """The node is there."""
+        self.answered_at = self.clock()
+
+    def charge(self, words: bytes) -> None:
+        if words:
+            self.charges.write_bytes(words)
+        else:
+            self.charges.unlink(missing_ok=True)
+
+    def kick(self, name: str) -> str:
+        raise UsageError(
+            f"{name} is left out as soon as it has not been heard of for {self.lease_s:g} s: nobody has to be kicked. "
+            "To leave it out at once, end it with a signal that it can handle: it leaves the group itself."
+        )
+
+    def waits_for(self) -> tuple[str, ...]:
+        return self.residence.waits_for(self.clock())
+
+    def leave(self) -> Decision | None:
+        self.bureau.call(lambda: self.residence.leave(self.clock()))
+        return None
+
+    def left(self, wait_s: float) -> bool:
+        return self.departed.wait(wait_s)
+
+    def lapsed(self) -> None:
+        if self.watchdog is not None:
+            self.watchdog.must_be_dead_at(inf)
+
+    def close(self) -> None:
+        self.bureau.stop()
+        self.control.unlink(missing_ok=True)
+        if self.watchdog is not None:
+            self.watchdog.close()
+            self.watchdog = None
+
+
+class Household:
+    """What a residence asks for. All of this happens in the bureau."""
+
+    def __init__(self, registry: LeasedRegistry) -> None:
+        self.registry = registry
+        self.timer: asyncio.TimerHandle | None = None
+
+    def post(self, act: Callable[[Any], None]) -> None:
+        shell = self.registry.shell
+        shell.post(lambda: act(shell))
+
+    def learned(self, decision: Decision) -> None:
+        self.post(lambda shell: shell.take(decision))
+
+    def leased(self, until: float) -> None:
+        registry = self.registry
+        registry.shell.core.table.extend(until, registry.clock())
+        if registry.watchdog is not None:
+            registry.watchdog.must_be_dead_at(until + RHO * registry.lease_s)
+        self.post(lambda shell: shell.leased(until))
+
+    def court(self, peers: tuple[Peer, ...]) -> None:
+        self.post(lambda shell: shell.court(peers))
+
+    def left(self) -> None:
+        self.registry.departed.set()
+
+    def anew(self) -> None:
+        self.post(lambda shell: shell.rejoin())
+
+    def complain(self, sentence: str) -> None:
+        self.post(lambda shell: shell.complain(sentence))
+
+    def steady(self) -> float:
+        return time.monotonic()
+
+    def wake_at(self, when: float) -> None:
+        registry = self.registry
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = registry.bureau.loop.call_later(max(0.0, when - registry.clock()), self.tick)
+
+    def tick(self) -> None:
+        self.timer = None
+        self.registry.residence.tick(self.registry.clock())
+
+    def may_beat(self) -> bool:
+        registry = self.registry
+        registry.shell.post(registry.answer)
+        silent = registry.clock() - registry.answered_at
+        if silent >= registry.stall_s:
+            log.error(
+                "group %s: the node %s has not answered for %.1f s: it hangs, and is not kept alive any longer",
+                registry.group, registry.name, silent,
+            )  # fmt: skip
+        return silent < registry.stall_s
+
+    def send(self, to: str, message: Any) -> None:
+        self.registry.send(to, message)
+
+    def ask(self, request: Request) -> None:
+        self.registry.ask(request)
+
+
+__all__ = ["LEASE_S", "STALL_S", "LeasedRegistry"]

@@ -1,0 +1,218 @@
+"""Connections to and between voters: frames in envelopes over TCP, with TLS where there is a certificate.
+
+Whoever wants to say something dials, and dials again when the line breaks. What is said while it is broken is lost: everything here
+is said again when it matters. The first frame each way is a `Salute`; a line whose other end is not who it should be, or
+says what makes no sense, is closed with a sentence in the log of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from peerlock.errors import ProtocolError
+from peerlock.net.certificates import name_in
+from peerlock.net.registry import Endpoint
+from peerlock.net.shell import long_lived
+from peerlock.node.voting import Envelope, Salute, Word, enveloped, unsealed
+from peerlock.node.wire import LENGTH
+
+log = logging.getLogger("peerlock")
+
+LARGEST = 2**20
+CONNECT_S = 1.0
+SALUTE_S = 5.0
+AGAIN_S = (0.02, 0.1, 0.3, 0.5)
+STRANGERS = 256
+VERSION = 1
+SPOKEN = (1,)  # versions that are understood
+
+
+class Line(asyncio.Protocol):
+    """One end of a connection."""
+
+    def __init__(self, party: Party, dialled: str | None = None) -> None:
+        self.party, self.dialled = party, dialled
+        self.name = dialled or ""
+        self.is_voter = dialled is not None
+        self.known = False  # the other end has said who it is
+        self.buffer = bytearray()
+        self.transport: asyncio.Transport | None = None
+        self.closed = asyncio.get_running_loop().create_future()
+        self.late: asyncio.TimerHandle | None = None
+        self.heard = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        made = transport.get_extra_info("socket")
+        if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
+            long_lived(made)
+        self.late = asyncio.get_running_loop().call_later(SALUTE_S, self.end, "it did not say who it is")
+        if self.dialled is not None:
+            self.say(self.party.salute())
+        elif not self.party.admit(self):
+            self.end("too many that have not said who they are")
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        try:
+            while len(self.buffer) >= LENGTH.size and not self.closed.done():
+                (length,) = LENGTH.unpack_from(self.buffer)
+                if length > LARGEST:
+                    raise ProtocolError(f"a frame of {length} bytes; the limit is {LARGEST}")
+                if len(self.buffer) < LENGTH.size + length:
+                    break
+                body = bytes(self.buffer[LENGTH.size : LENGTH.size + length])
+                del self.buffer[: LENGTH.size + length]
+                self.on_frame(unsealed(body))
+        except ProtocolError as problem:
+            self.end(str(problem))
+
+    def on_frame(self, envelope: Envelope) -> None:
+        self.heard = asyncio.get_running_loop().time()
+        if self.known:
+            self.party.hear(self, envelope)
+            return
+        salute = envelope.word
+        if not isinstance(salute, Salute):
+            raise ProtocolError("the first frame is not a salute")
+        why = salute.sentence or self.unfit(salute)
+        if why:
+            if not salute.sentence:
+                self.say(self.party.salute(why))
+            raise ProtocolError(why)
+        self.known, self.name, self.is_voter = True, salute.name, salute.voter
+        if self.late is not None:
+            self.late.cancel()
+        if self.dialled is None:
+            self.say(self.party.salute())
+        self.party.greeted(self, envelope)
+
+    def unfit(self, salute: Salute) -> str:
+        if salute.version not in SPOKEN:
+            return f"it speaks version {salute.version} of the voters' protocol, and this one {VERSION}"
+        if salute.group != self.party.group:
+            return f"it is of the group {salute.group!r}, and this one of {self.party.group!r}"
+        if self.dialled is not None and (salute.name != self.dialled or not salute.voter):
+            return f"it says to be {salute.name}, and the voter {self.dialled} was dialled"
+        certificate = name_in(self.transport.get_extra_info("peercert")) if self.transport else None
+        if self.party.tls is not None and certificate != salute.name:
+            return f"it says to be {salute.name}, and its certificate is for {certificate}"
+        return ""
+
+    def say(self, word: Word) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(enveloped(*self.party.counters(self.name), word))
+
+    def end(self, why: str) -> None:
+        if not self.closed.done():
+            self.party.complain(f"line {'to' if self.dialled else 'from'} {self.name or 'somebody'} closed: {why}")
+        if self.transport is not None:
+            self.transport.close()
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        if self.late is not None:
+            self.late.cancel()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self.party.lost(self)
+
+
+class Party:
+    """Whoever has lines: a member, or a voter."""
+
+    group = ""
+    tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None  # as client, as server
+
+    def salute(self, sentence: str = "") -> Salute:
+        raise NotImplementedError
+
+    def counters(self, name: str) -> tuple[int, int]:
+        """Of our record, and the highest that we have seen of that voter."""
+        return 0, 0
+
+    def admit(self, line: Line) -> bool:
+        return True
+
+    def greeted(self, line: Line, envelope: Envelope) -> None:
+        pass
+
+    def hear(self, line: Line, envelope: Envelope) -> None:
+        raise NotImplementedError
+
+    def lost(self, line: Line) -> None:
+        pass
+
+    def complain(self, sentence: str) -> None:
+        log.info("group %s: %s", self.group, sentence)
+
+
+class Dialler:
+    """Keeps a line to one voter, as long as it is wanted."""
+
+    def __init__(self, party: Party, name: str, where: Endpoint, spawn: Callable[..., Any]) -> None:
+        self.party, self.name, self.where = party, name, where
+        self.line: Line | None = None
+        self.task = spawn(self.keep())
+
+    async def keep(self) -> None:
+        tries = 0
+        while True:
+            try:
+                await self.once()
+                tries = 0
+            except (OSError, TimeoutError) as problem:
+                self.party.complain(f"the voter {self.name} at {self.where} is not reached: {problem or 'no answer'}")
+            await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
+            tries += 1
+
+    async def once(self) -> None:
+        tls = self.party.tls[0] if self.party.tls is not None else None
+        connecting = asyncio.get_running_loop().create_connection(
+            lambda: Line(self.party, self.name), self.where.host, self.where.port,
+            ssl=tls, server_hostname=self.name if tls is not None else None,
+        )  # fmt: skip
+        transport, line = await asyncio.wait_for(connecting, CONNECT_S)
+        self.line = line
+        try:
+            await asyncio.shield(line.closed)
+        finally:
+            self.line = None
+            transport.close()
+        if not line.known:
+            await asyncio.sleep(AGAIN_S[-1])  # it was not let in
+
+    def say(self, word: Word) -> None:
+        if self.line is not None and self.line.known:
+            self.line.say(word)
+
+    def hang_up_if_silent(self, seconds: float) -> None:
+        """Something was said and nothing came back: the other end may be gone without a word."""
+        line = self.line
+        if line is not None and line.known and asyncio.get_running_loop().time() - line.heard > seconds:
+            line.end("no answer")
+
+    def stop(self) -> None:
+        self.task.cancel()
+        if self.line is not None and self.line.transport is not None:
+            self.line.transport.close()
+
+
+async def serve(party: Party, where: Endpoint) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(
+        lambda: Line(party), where.host, where.port, ssl=party.tls[1] if party.tls is not None else None,
+        reuse_address=True,
+    )  # fmt: skip
+
+
+def close_server(server: asyncio.Server | None) -> None:
+    if server is not None:
+        with contextlib.suppress(RuntimeError):
+            server.close()
