@@ -17,7 +17,7 @@ demo-papers: $(VENV)/demo
 test: $(VENV)/test debian check-style check-types check-imports unit
 
 debian:
-	scripts/debian_packages spin gcc libc6-dev
+	scripts/debian_packages spin gcc libc6-dev etcd-server
 
 check-style: $(VENV)/test
 	$(BIN)/ruff format --check
@@ -71,7 +71,7 @@ $(VENV)/demo: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test: $(VENV)/demo
-	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench,fast,metrics,certs]' $$($(BIN)/python scripts/test_tools.py)
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench,fast,metrics,certs,etcd]' $$($(BIN)/python scripts/test_tools.py)
 	touch $@
 
 clean:

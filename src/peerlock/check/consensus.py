@@ -45,7 +45,9 @@ from peerlock.node.voting import (
     Vouch,
 )
 
-M, Z, JOINER = "m", "a", "j"
+M: Any = "m"  # members and voters have short names here
+Z: Any = "a"
+JOINER: Any = "j"
 D = 1.0  # and it is always 0 o'clock: what ends does so by an event
 
 
@@ -106,7 +108,7 @@ class Group(Struct, frozen=True):
             made.apart = pair
         if self.joins and me == 2:
             joiner: Any = JOINER
-            made.joiners, made.vouched = (joiner,), ((JOINER, D), *vouched)  # type: ignore[assignment]
+            made.joiners, made.vouched = (joiner,), ((JOINER, D), *vouched)
         if self.replaces and me == 1:
             others: Any = ((1, ""), (2, ""), (4, ""))
             made.wanted = others
@@ -198,7 +200,7 @@ class VoterNode(State):
             found.append("restart")
         return found
 
-    def ignores(self, source: Node, message: Any) -> bool:
+    def ignores(self, source: Any, message: Any) -> bool:
         """Whatever happens: this changes nothing here any more, and nobody needs the answer."""
         voter = self.voter
         epoch = voter.decided.epoch

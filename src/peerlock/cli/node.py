@@ -39,12 +39,74 @@ def node(
         list[str] | None,
         typer.Option(metavar="NAME", help="This node of the list is dead, for certain: do not wait for it."),
     ] = None,
+    voter: Annotated[bool, typer.Option("--voter", help="Only vote, for a group with voters: be no member.")] = False,
+    first_start: Annotated[
+        bool, typer.Option("--first-start", help="This voter has never run before: it has no record yet.")
+    ] = False,
+    state: Annotated[
+        str | None, typer.Option(help="Where a voter keeps its record, a node of a list its epochs.")
+    ] = None,
     metrics: Annotated[int | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics on loopback.")] = None,
 ) -> None:
-    """Keep a member of a group running, for peerlock run and for looking at the group. Ends with Ctrl-C or TERM."""
-    settings = gather(config, dir=directory, name=name, assume_dead=tuple(assume_dead) if assume_dead else None)
+    """Keep a member of a group running, for peerlock run and for looking at the group. Ends with Ctrl-C or TERM.
+
+    With --voter it is no member, and helps to decide who is.
+    """
+    settings = gather(
+        config, dir=directory, name=name, assume_dead=tuple(assume_dead) if assume_dead else None,
+        first_start=first_start or None, state=state,
+    )  # fmt: skip
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    asyncio.run(_stay(group, settings, metrics))
+    asyncio.run(_vote(group, settings) if voter else _stay(group, settings, metrics))
+
+
+async def _vote(group: str, settings: Settings) -> None:
+    from peerlock.net.embedded import VoterProcess, booth_for
+
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    booth = booth_for(group, settings)
+    print(f"{booth.name} votes for the group {group} at {booth.where}", flush=True)
+    await VoterProcess(booth).run(ended)
+
+
+voters_app = typer.Typer(help="The voters of a group.", no_args_is_help=True)
+app.add_typer(voters_app, name="voters")
+
+
+@voters_app.command("replace")
+def replace_voter(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The voter that is dead, or is to be taken out.")],
+    new: Annotated[str, typer.Argument(metavar="NEW=HOST:PORT", help="The one that takes its place, and where it is.")],
+    group: GroupName = "default",
+    config: Config = None,
+    name: Annotated[str | None, typer.Option(help="As which node; with TLS, whose certificate.")] = None,
+) -> None:
+    """Put a new voter in the place of another one. A majority of the present voters must be well.
+
+    Start the new one first, on its host: peerlock node --voter --name NEW --first-start. Then
+    change the list of voters in the settings of every node: those that run have
+    learned it from the group.
+    """
+    from peerlock.net.embedded import check_voters, give_order
+    from peerlock.net.static import parse_address, tls_context
+    from peerlock.node.voting import Order
+
+    settings = gather(config, name=name)
+    if settings.voters is None:
+        raise UsageError("No voters are known here: give --config, or set PEERLOCK_VOTERS.")
+    fresh, equals, address = new.partition("=")
+    if not equals:
+        raise UsageError(f"The new voter must be NEW=HOST:PORT; got {new!r}.")
+    parse_address(fresh, address)
+    tls = (tls_context(settings.tls, server=False), tls_context(settings.tls, server=True)) if settings.tls else None
+    outcome = asyncio.run(
+        give_order(group, check_voters(settings.voters), Order(old, fresh, address), tls, settings.name or "operator")
+    )
+    if not outcome.ok:
+        raise UsageError(outcome.sentence)
+    print(outcome.sentence)
 
 
 async def _stay(group: str, settings: Settings, metrics: int | None) -> None:

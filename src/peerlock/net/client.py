@@ -79,6 +79,13 @@ class Caller:
 
 def places(group: str, settings: Settings) -> list[tuple[Path, bool]]:
     """Sockets of nodes of the group on this host, and whether each belongs to a resident; residents first."""
+    if settings.voters is not None or settings.etcd is not None:
+        kind = "etcd" if settings.voters is None else "embedded"
+        if settings.state is not None:
+            return [(Path(f"{settings.state}.socket"), True)]
+        directory = directory_for(group)
+        mine = [directory / f"{kind}-{settings.name}.socket"] if settings.name else []
+        return [(path, True) for path in mine or sorted(directory.glob(f"{kind}-*.socket"))]
     if settings.nodes is not None:
         if settings.state is not None:
             return [(Path(settings.state).with_suffix(".socket"), True)]

@@ -15,12 +15,12 @@ from typing import Any
 
 from peerlock.errors import RegistryError, UsageError
 from peerlock.net.bureau import Bureau, boottime, log
-from peerlock.net.host import check_name
-from peerlock.net.leased import Household, LeasedRegistry
+from peerlock.net.host import check_name, directory_for, make_private
+from peerlock.net.leased import LEASE_S, Household, LeasedRegistry, check_tls
 from peerlock.net.lines import VERSION, Dialler, Line, Party, close_server, serve
 from peerlock.net.record import RecordFile, Stored
 from peerlock.net.registry import Endpoint
-from peerlock.net.static import parse_address
+from peerlock.net.static import parse_address, tls_context
 from peerlock.node.office import Office
 from peerlock.node.residence import AtVoters
 from peerlock.node.voter import Record, Voter
@@ -338,6 +338,7 @@ class EmbeddedRegistry(LeasedRegistry):
             dialler.stop()
         if self.booth is not None:
             self.booth.close()
+        await self.bureau.end_tasks()
 
 
 class _MemberParty(Party):
@@ -392,6 +393,27 @@ class VoterProcess:
                 task.cancel()
 
 
+def booth_for(group: str, settings: Any) -> Booth:
+    """A voter of its own, from the settings of its group."""
+    if settings.voters is None:
+        raise UsageError("A voter needs the list of voters: [voters] in --config, or PEERLOCK_VOTERS.")
+    voters = check_voters(settings.voters)
+    if settings.name not in dict(voters):
+        raise UsageError(f"Which of the voters {', '.join(dict(voters))} is this? Set --name or PEERLOCK_NAME.")
+    where = [parse_address(*voter) for voter in voters]
+    check_tls(settings.tls, bool(settings.insecure), where)
+    tls = (tls_context(settings.tls, server=False), tls_context(settings.tls, server=True)) if settings.tls else None
+    if settings.state is not None:
+        path = Path(settings.state)
+    else:
+        make_private(directory_for(group))
+        path = directory_for(group) / f"embedded-{settings.name}"
+    return Booth(
+        check_name("group", group), settings.name, voters, path, settings.lease_s or LEASE_S,
+        tls=tls, first_start=bool(settings.first_start),
+    )  # fmt: skip
+
+
 async def give_order(
     group: str, voters: Voters, order: Order, tls: tuple[ssl.SSLContext, ssl.SSLContext] | None, name: str
 ) -> Outcome:
@@ -405,7 +427,7 @@ async def give_order(
         try:
             transport, _ = await asyncio.wait_for(
                 asyncio.get_running_loop().create_connection(
-                    lambda client=client, voter=voter: Line(client, voter), where.host, where.port,  # type: ignore[misc]
+                    lambda client=client, voter=voter: Line(client, voter), where.host, where.port,
                     ssl=tls[0] if tls else None, server_hostname=voter if tls else None,
                 ),
                 3.0,

@@ -177,7 +177,7 @@ class EtcdStore:
                 async for line in answer.content:
                     if b'"events"' in line:
                         return
-        except (aiohttp.ClientError, TimeoutError) as problem:
+        except (aiohttp.ClientError, TimeoutError, RuntimeError) as problem:
             raise OSError(str(problem)) from None
         raise OSError("the watch has ended")
 
@@ -247,10 +247,14 @@ class StoreRegistry(LeasedRegistry):
 
     def close(self) -> None:
         if not self.bureau.stopped:
-            done = asyncio.run_coroutine_threadsafe(self.store.close(), self.bureau.loop)
+            done = asyncio.run_coroutine_threadsafe(self._close(), self.bureau.loop)
             with contextlib.suppress(Exception):
                 done.result(2.0)
         super().close()
+
+    async def _close(self) -> None:
+        await self.bureau.end_tasks()
+        await self.store.close()
 
 
 class EtcdRegistry(StoreRegistry):

@@ -35,6 +35,14 @@ STALL_S = 10.0
 SHORTEST_S = 0.5
 
 
+def check_tls(tls: Tls | None, insecure: bool, where: list[Endpoint]) -> None:
+    if tls is None and not insecure and not all(is_loopback(endpoint.host) for endpoint in where):
+        raise UsageError(
+            "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
+            "With insecure=True anybody who can reach the ports can take the locks."
+        )
+
+
 class LeasedRegistry(Registry):
     leases = True
     outside = True
@@ -64,15 +72,10 @@ class LeasedRegistry(Registry):
             )
         self.patience_s = self.lease_s
         if clock is not None:
-            self.clock = clock  # type: ignore[method-assign]
+            self.clock = clock
         self.bind, port = self._address(address, where)
         self.port = port
-        local = is_loopback(self.bind) and all(is_loopback(endpoint.host) for endpoint in where)
-        if tls is None and not insecure and not local:
-            raise UsageError(
-                "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
-                "With insecure=True anybody who can reach the ports can take the locks."
-            )
+        check_tls(tls, insecure, [Endpoint(host=self.bind), *where])
         self.tls_contexts = (tls_context(tls, server=False), tls_context(tls, server=True)) if tls is not None else None
         self.path = self._place(state)
         self.me: Peer | None = None
@@ -239,7 +242,8 @@ class LeasedRegistry(Registry):
         )
 
     def waits_for(self) -> tuple[str, ...]:
-        return self.residence.waits_for(self.clock())
+        found: tuple[str, ...] = self.residence.waits_for(self.clock())
+        return found
 
     def leave(self) -> Decision | None:
         self.bureau.call(lambda: self.residence.leave(self.clock()))

@@ -168,7 +168,10 @@ class Dialler:
                 await self.once()
                 tries = 0
             except (OSError, TimeoutError) as problem:
-                self.party.complain(f"the voter {self.name} at {self.where} is not reached: {problem or 'no answer'}")
+                if tries == len(AGAIN_S):
+                    self.party.complain(
+                        f"the voter {self.name} at {self.where} is not reached: {problem or 'no answer'}"
+                    )
             await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
             tries += 1
 

@@ -22,7 +22,7 @@ from typing import Any
 from peerlock.node.lease import RHO, Lease
 from peerlock.node.office import Office
 from peerlock.node.residence import AtStore, AtVoters
-from peerlock.node.store import Lodger, Request, Shelf
+from peerlock.node.store import Lodger, Request, Shelf, Snapshot
 from peerlock.node.table import HELD
 from peerlock.node.tenant import Tenant
 from peerlock.node.voter import Record, Voter
@@ -149,6 +149,11 @@ class LeasedProcess(Process):
             self.residence.reached(self.greeted_peers(), self.now)
             self.residence.arrive(peer, self.now)
 
+    def answered(self, number: int, done: bool, snapshot: Snapshot) -> None:
+        """The store has answered."""
+        if isinstance(self.residence, AtStore):
+            self.residence.answered(number, done, snapshot, self.now)
+
     def open_gate(self) -> bool:
         return False  # it is open while the lease runs
 
@@ -247,9 +252,7 @@ class Household:
 
     def send(self, to: str, message: Beat) -> None:
         voter = self.process.hosts.voters[to]
-        self.process.hosts.datagram(
-            self.process, voter, lambda: voter.office and voter.office.on_beat(message, voter.now)
-        )
+        self.process.hosts.datagram(self.process, voter, lambda: voter.on_beat(message))
 
     def ask(self, request: Request) -> None:
         self.process.hosts.ask_store(self.process, request)
@@ -301,6 +304,14 @@ class VoterProcess:
         if not self.alive:
             self.start()
 
+    def on_beat(self, beat: Beat) -> None:
+        if self.office is not None:
+            self.office.on_beat(beat, self.now)
+
+    def receive(self, source: str, message: Ballot) -> None:
+        if self.office is not None:
+            self.office.receive(source, message, self.now)
+
     # -- the office's clerk --------------------------------------------------------------------------------
 
     def save(self, record: Record) -> None:
@@ -313,7 +324,7 @@ class VoterProcess:
 
     def send(self, to: str, message: Ballot) -> None:
         other = self.world.voters[to]
-        self.world.datagram(self, other, lambda: other.office and other.office.receive(self.name, message, other.now))
+        self.world.datagram(self, other, lambda: other.receive(self.name, message))
 
     def answer(self, peer: Peer, vouch: Vouch) -> None:
         process = self.world.by_peer.get(peer)
@@ -433,7 +444,7 @@ class LeasedWorld(World):
                 for other in self.processes:
                     if other.alive and isinstance(other, LeasedProcess) and other is not process:
                         self.watch(other)
-            answer(lambda: process.residence.answered(request.number, done, snapshot, process.now))
+            answer(lambda: process.answered(request.number, done, snapshot))
 
         def answer(act: Callable[[], Any]) -> None:
             if self.cut_off("store", process.site) or (not self.calm and self.random.random() < 0.02):
@@ -448,8 +459,7 @@ class LeasedWorld(World):
         """The store tells of its own accord."""
         snapshot = self.store.snapshot
         if not self.cut_off("store", process.site) and self.random.random() < 0.9:
-            tell = lambda: process.residence.answered(0, False, snapshot, process.now)  # type: ignore[union-attr]  # noqa: E731
-            self.later(self.delay(), lambda: process.beside(tell))
+            self.later(self.delay(), lambda: process.beside(lambda: process.answered(0, False, snapshot)))
 
     # -- the oracle ----------------------------------------------------------------------------------------
 
