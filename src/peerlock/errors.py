@@ -53,6 +53,10 @@ class LockLost(LockError):
     """It was held and is not any more: others may hold it now."""
 
 
+class StaleFence(LockError):
+    """A resource has refused a write: it has seen a later holder of the lock."""
+
+
 class NodeClosed(LockError):
     """The node has left its group."""
 

@@ -29,6 +29,7 @@ def join(
     voters: Mapping[str, str] | None = None,
     etcd: Etcd | Mapping[str, Any] | None = None,
     address: str | None = None,
+    bind: str | None = None,
     lease_s: float | None = None,
     stall_s: float | None = None,
     watchdog: bool | None = None,
@@ -38,7 +39,7 @@ def join(
     settings = gather(
         config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
         assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, voters=voters, etcd=etcd,
-        address=address, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog, first_start=first_start,
+        address=address, bind=bind, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog, first_start=first_start,
     )  # fmt: skip
     algorithm, limits = prepared(settings)
     return started(ThreadNode(registry_for(group, settings), group, algorithm=algorithm, limits=limits))

@@ -519,6 +519,7 @@ class Node(Shell):
                     where.port,
                     ssl=tls,
                     server_hostname=peer.name if tls else None,
+                    local_addr=(self.registry.source, 0) if self.registry.source else None,
                 )
         except OSError as problem:
             self.not_connected(peer, str(problem))

@@ -60,10 +60,12 @@ class Booth(Party):
         *,
         tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
         first_start: bool = False,
+        bind: str | None = None,
         clock: Callable[[], float] = boottime,
     ) -> None:
         self.group, self.name, self.tls, self.lease_s, self.clock = group, name, tls, lease_s, clock
         self.where = parse_address(name, dict(voters)[name])
+        self.source = bind
         self.file = RecordFile(path, group, name)
         try:
             self.stored = self.file.read(first_start, Record(Decision(0, (), voters)))
@@ -85,7 +87,7 @@ class Booth(Party):
     async def open(self, spawn: Callable[..., Any]) -> None:
         self.spawn = spawn
         try:
-            self.server = await serve(self, self.where)
+            self.server = await serve(self, Endpoint(host=self.source or self.where.host, port=self.where.port))
         except OSError as problem:
             self.file.close()
             raise RegistryError(
@@ -289,7 +291,7 @@ class EmbeddedRegistry(LeasedRegistry):
             try:
                 self.booth = Booth(
                     self.group, self.name, self.voters, self.path, self.lease_s,
-                    tls=self.tls_contexts, first_start=first_start,
+                    tls=self.tls_contexts, first_start=first_start, bind=self.source,
                 )  # fmt: skip
             except BaseException:
                 super().close()
@@ -344,6 +346,7 @@ class EmbeddedRegistry(LeasedRegistry):
 class _MemberParty(Party):
     def __init__(self, registry: EmbeddedRegistry) -> None:
         self.registry, self.group, self.tls = registry, registry.group, registry.tls_contexts
+        self.source = registry.source
         self.seen: dict[str, int] = {}
 
     def salute(self, sentence: str = "") -> Salute:
@@ -410,7 +413,7 @@ def booth_for(group: str, settings: Any) -> Booth:
         path = directory_for(group) / f"embedded-{settings.name}"
     return Booth(
         check_name("group", group), settings.name, voters, path, settings.lease_s or LEASE_S,
-        tls=tls, first_start=bool(settings.first_start),
+        tls=tls, first_start=bool(settings.first_start), bind=settings.bind,
     )  # fmt: skip
 
 

@@ -62,7 +62,8 @@ class Store(Protocol):
 
 
 class EtcdStore:
-    def __init__(self, group: str, etcd: Etcd) -> None:
+    def __init__(self, group: str, etcd: Etcd, source: str | None = None) -> None:
+        self.source = source
         self.etcd, self.name = etcd, "etcd"
         self.base = f"{etcd.prefix.rstrip('/')}/{group}/"
         self.endpoints = list(etcd.endpoints)
@@ -78,7 +79,8 @@ class EtcdStore:
                 import aiohttp
             except ModuleNotFoundError:
                 raise RegistryError("A group in etcd needs aiohttp: pip install 'peerlock[etcd]'.") from None
-            self.session = aiohttp.ClientSession()
+            local = (self.source, 0) if self.source is not None else None
+            self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=local))
         return self.session
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +271,7 @@ class EtcdRegistry(StoreRegistry):
             where.append(parse_address("etcd", address.rstrip("/")))
         if not where:
             raise UsageError('Say where etcd is: endpoints = ["http://HOST:PORT", ...].')
-        self.store = EtcdStore(group, etcd)
+        self.store = EtcdStore(group, etcd, rest.get("bind"))
         super().__init__(group, name, where=where, **rest)
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
     voters: dict[str, str] | None = None
     etcd: Etcd | None = None
     address: str | None = None
+    bind: str | None = None
     lease_s: float | None = None
     stall_s: float | None = None
     watchdog: bool | None = None
@@ -81,6 +82,7 @@ def join(
     voters: Mapping[str, str] | None = None,
     etcd: Etcd | Mapping[str, Any] | None = None,
     address: str | None = None,
+    bind: str | None = None,
     lease_s: float | None = None,
     stall_s: float | None = None,
     watchdog: bool | None = None,
@@ -99,13 +101,14 @@ def join(
     - `etcd`: the same, decided with the help of etcd: its endpoints, user, password, certificates.
     - `lease_s`: for how long a node may believe that it holds a lock without being confirmed. `stall_s`: after which an event loop that does
       not answer is taken to hang. `watchdog`: a process that kills this one if its lease is over and it does not notice.
-    - `address`: where the others reach this node, HOST or HOST:PORT, if that cannot be guessed.
+    - `address`: where the others reach this node, HOST or HOST:PORT, if that cannot be guessed. `bind`: the address of this host, if that is
+      another one (behind a proxy, in a container).
     - `config`: a TOML file that says the same.
     """
     settings = gather(
         config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
         assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, voters=voters, etcd=etcd,
-        address=address, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog, first_start=first_start,
+        address=address, bind=bind, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog, first_start=first_start,
     )  # fmt: skip
     algorithm, limits = prepared(settings)
     return Joining(lambda: Node(registry_for(group, settings), group, algorithm=algorithm, limits=limits))
@@ -145,10 +148,11 @@ def registry_for(group: str, settings: Settings, resident: bool = False) -> Regi
     )
 
 
-def leased_registry(group: str, settings: Settings) -> Registry:
+def leased_registry(group: str, settings: Settings, clock: Callable[[], float] | None = None) -> Registry:
     rest: dict[str, Any] = {
-        "address": settings.address, "tls": settings.tls, "insecure": bool(settings.insecure), "lease_s": settings.lease_s,
+        "address": settings.address, "bind": settings.bind, "tls": settings.tls, "insecure": bool(settings.insecure), "lease_s": settings.lease_s,
         "stall_s": settings.stall_s, "watchdog": bool(settings.watchdog), "state": settings.state,
+        "clock": clock,
     }  # fmt: skip
     if settings.voters is not None:
         from peerlock.net.embedded import EmbeddedRegistry
@@ -182,7 +186,7 @@ def gather(config: str | Path | None = None, **said: Any) -> Settings:
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key in ("name", "dir", "algorithm", "state", "address"):
+    for key in ("name", "dir", "algorithm", "state", "address", "bind"):
         value = environment.get(f"PEERLOCK_{key.upper()}")
         if value:
             found[key] = value

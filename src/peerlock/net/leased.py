@@ -54,6 +54,7 @@ class LeasedRegistry(Registry):
         *,
         where: list[Endpoint],
         address: str | None = None,
+        bind: str | None = None,
         tls: Tls | None = None,
         insecure: bool = False,
         lease_s: float | None = None,
@@ -62,7 +63,7 @@ class LeasedRegistry(Registry):
         state: str | Path | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT."""
+        """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT; `bind`: what this host has."""
         self.group = check_name("group", group)
         self.name = check_name("node", name or f"{socket.gethostname().split('.')[0]}-{os.getpid()}")
         self.lease_s, self.stall_s = lease_s or LEASE_S, stall_s or STALL_S
@@ -73,15 +74,16 @@ class LeasedRegistry(Registry):
         self.patience_s = self.lease_s
         if clock is not None:
             self.clock = clock
-        self.bind, port = self._address(address, where)
-        self.port = port
+        self.host, self.port = self._address(address, where)
+        self.bind, self.source = bind or self.host, bind
         check_tls(tls, insecure, [Endpoint(host=self.bind), *where])
         self.tls_contexts = (tls_context(tls, server=False), tls_context(tls, server=True)) if tls is not None else None
         self.path = self._place(state)
         self.me: Peer | None = None
         self.links: set[Peer] = set()
-        self.listening: socket.socket | None = None
+        self.listening: socket.socket | None = None  # for all incarnations
         self.departed = threading.Event()
+        self.on_leased: Callable[[float], None] | None = None  # for those who watch
         self.answered_at = self.clock()
         self.residence = self.make_residence(Household(self))
         self.bureau = Bureau(f"peerlock beats {group}")
@@ -149,8 +151,9 @@ class LeasedRegistry(Registry):
         with contextlib.suppress(FileNotFoundError):
             end_charges(self.charges.read_bytes())  # what an earlier one of ours has left behind
             self.charges.unlink()
-        self.listening = self._listen()
-        host, port = self.listening.getsockname()[:2]
+        if self.listening is None:
+            self.listening = self._listen()
+        host, port = self.host, self.listening.getsockname()[1]
         self.links.clear()
         self.me = Peer(
             self.name, secrets.randbits(62) + 1, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", os.getpid()
@@ -174,7 +177,10 @@ class LeasedRegistry(Registry):
     def listeners(self) -> list[socket.socket]:
         assert self.listening is not None
         self.control.unlink(missing_ok=True)
-        return [self.listening, listen_at(self.control, 0o600)]
+        return [self.listening.dup(), listen_at(self.control, 0o600)]
+
+    def descriptors(self) -> list[int]:
+        return [self.listening.fileno()] if self.listening is not None else []
 
     def endpoint(self, peer: Peer) -> Endpoint:
         return parse_address(peer.name, peer.address)
@@ -259,6 +265,9 @@ class LeasedRegistry(Registry):
     def close(self) -> None:
         self.bureau.stop()
         self.control.unlink(missing_ok=True)
+        if self.listening is not None:
+            self.listening.close()
+            self.listening = None
         if self.watchdog is not None:
             self.watchdog.close()
             self.watchdog = None
@@ -283,6 +292,8 @@ class Household:
         registry.shell.core.table.extend(until, registry.clock())
         if registry.watchdog is not None:
             registry.watchdog.must_be_dead_at(until + RHO * registry.lease_s)
+        if registry.on_leased is not None:
+            registry.on_leased(until)
         self.post(lambda shell: shell.leased(until))
 
     def court(self, peers: tuple[Peer, ...]) -> None:

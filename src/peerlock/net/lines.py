@@ -129,6 +129,7 @@ class Party:
 
     group = ""
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None  # as client, as server
+    source: str | None = None  # the address that lines are made from
 
     def salute(self, sentence: str = "") -> Salute:
         raise NotImplementedError
@@ -180,6 +181,7 @@ class Dialler:
         connecting = asyncio.get_running_loop().create_connection(
             lambda: Line(self.party, self.name), self.where.host, self.where.port,
             ssl=tls, server_hostname=self.name if tls is not None else None,
+            local_addr=(self.party.source, 0) if self.party.source is not None else None,
         )  # fmt: skip
         transport, line = await asyncio.wait_for(connecting, CONNECT_S)
         self.line = line

@@ -149,10 +149,12 @@ def long_lived(made: socket.socket) -> None:
 class Shell:
     """The core's `Shell`, up to how bytes move and time passes."""
 
+    cores_of: type[Core] = Core
+
     def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
         self.registry, self.group, self.algorithm = registry, group, spoken(algorithm)
         self.pid, self.forked = os.getpid(), False
-        self.core = Core(Peer("", 0), group, self, limits, self.now())
+        self.core = self.cores_of(Peer("", 0), group, self, limits, self.now())
         self.core.leases, self.core.patience_s = registry.leases, registry.patience_s
         self.watching = False  # a timer looks at the end of the lease
         self.courted: tuple[Peer, ...] = ()  # members with whom links are needed before we are one

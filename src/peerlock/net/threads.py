@@ -563,6 +563,8 @@ class ThreadNode(Shell):
                 made = socket.socket(family, kind, proto)
                 made.setblocking(False)
                 long_lived(made)
+                if self.registry.source is not None:
+                    made.bind((self.registry.source, 0))
                 problem = made.connect_ex(address)
         except OSError as why:
             self.soon(lambda why=why: self.not_connected(peer, str(why)))  # type: ignore[misc]

@@ -316,10 +316,10 @@ class VoterProcess:
 
     def save(self, record: Record) -> None:
         chance = 0.0 if self.world.calm else self.world.random.random()
-        if chance > 0.95:
+        if chance > 0.98:
             raise Killed  # before it is written
         self.record = record
-        if chance > 0.9:
+        if chance > 0.96:
             raise Killed  # and after
 
     def send(self, to: str, message: Ballot) -> None:

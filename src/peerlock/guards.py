@@ -1,0 +1,74 @@
+"""Resources that refuse a late holder.
+
+A process can be stopped between looking at its hold and writing: no lock can help there, only the resource can. Each hold has a
+fence, and of two holds that exclude each other the later one has the larger. So a resource that remembers the largest
+fence it has seen, and refuses smaller ones, is never changed by somebody whose lock has become another's.
+
+    with node.lock("orders") as hold:
+        guarded.write(hold.fence, data)
+
+`GuardedFile` is for files. For SQL databases one condition in the statement is enough (`examples/guards/sql.py`), for a service
+one comparison (`examples/guards/http_service.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from peerlock.errors import StaleFence, UsageError
+
+HEAD = b"peerlock fence "
+
+
+class GuardedFile:
+    """A file with a fence in its first line. Everybody who writes it must write it through this class.
+
+    The comparison and the writing happen under a lock of the file system, which is held for no longer than that. If its holder is stopped
+    there, the others wait: nothing is lost. On a network file system that does not have such locks this is no protection.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def read(self) -> tuple[int, bytes]:
+        """The fence of who wrote it last, and what it wrote; 0 and nothing if nobody has."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return 0, b""
+        head, newline, body = data.partition(b"\n")
+        if not newline or not head.startswith(HEAD) or not head[len(HEAD) :].isdigit():
+            raise UsageError(f"{self.path} has no fence in its first line: it was not written by a GuardedFile.")
+        return int(head[len(HEAD) :]), body
+
+    def write(self, fence: int, data: bytes) -> None:
+        """Replace the contents. `StaleFence` if somebody with a larger fence has been here: nothing is changed then."""
+        with self._alone():
+            last, _ = self.read()
+            if fence < last:
+                raise StaleFence(
+                    f"{self.path} was written with fence {last}, and this is {fence}: the lock has had another holder since. "
+                    "Nothing was written."
+                )
+            draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+            with draft.open("wb") as stream:
+                stream.write(HEAD + str(fence).encode() + b"\n" + data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(draft, self.path)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        fd = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+
+__all__ = ["GuardedFile"]

@@ -1,0 +1,241 @@
+"""Hosts for the processes of `peerlock verify`, and the wires between them.
+
+`Namespaces`: each host is a network namespace of its own with an address on a common bridge, all of them made here and removed at
+the end; it needs root. Cutting a host off from another is a route to nowhere: packets that way are dropped, those the other way are
+not. `ss -K` resets connections.
+
+`Loopback`: for everybody else. Each host is a loopback address (127.77.0.N), and the address that it is known by is that of a proxy in this
+process (127.78.0.N), which forwards, delays, cuts and resets. Who dials is known by the address it dials from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import threading
+from collections import Counter
+from typing import Any
+
+from peerlock.errors import UsageError
+
+
+class Hosts:
+    """What both kinds can do. Hosts are numbers from 1."""
+
+    kind = ""
+
+    def address(self, host: int) -> str:
+        """By which the others know it."""
+        raise NotImplementedError
+
+    def bind(self, host: int) -> str:
+        """At which it listens."""
+        return self.address(host)
+
+    def command(self, host: int, words: list[str]) -> list[str]:
+        """That command, run on that host."""
+        return words
+
+    def open_port(self, host: int, port: int) -> None:
+        """Something will listen there."""
+
+    def cut(self, source: int, to: int) -> None:
+        raise NotImplementedError
+
+    def mend(self, source: int, to: int) -> None:
+        raise NotImplementedError
+
+    def reset(self, host: int) -> None:
+        """All connections of that host end, from both sides."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+def may_make_namespaces() -> bool:
+    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("ss") is None:
+        return False
+    name = f"pl-{secrets.token_hex(3)}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
+    if made.returncode == 0:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return made.returncode == 0
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+class Namespaces(Hosts):
+    kind = "network namespaces"
+
+    def __init__(self, count: int) -> None:
+        self.tag = f"pl{secrets.token_hex(2)}"
+        self.switch = f"{self.tag}-0"
+        self.names = {host: f"{self.tag}-{host}" for host in range(1, count + 1)}
+        self.made: list[str] = []
+        self.cuts: Counter[tuple[int, int]] = Counter()
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self) -> None:
+        _ip("netns", "add", self.switch)
+        self.made.append(self.switch)
+        _ip("-n", self.switch, "link", "add", "br0", "type", "bridge")
+        _ip("-n", self.switch, "link", "set", "br0", "up")
+        for host, name in self.names.items():
+            _ip("netns", "add", name)
+            self.made.append(name)
+            _ip(
+                "link",
+                "add",
+                f"{self.tag}v{host}",
+                "netns",
+                self.switch,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                name,
+            )
+            _ip("-n", self.switch, "link", "set", f"{self.tag}v{host}", "master", "br0", "up")
+            _ip("-n", name, "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "eth0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+
+    def address(self, host: int) -> str:
+        return f"10.177.77.{host}"
+
+    def command(self, host: int, words: list[str]) -> list[str]:
+        return ["ip", "netns", "exec", self.names[host], *words]
+
+    def cut(self, source: int, to: int) -> None:
+        self.cuts[source, to] += 1
+        if self.cuts[source, to] == 1:
+            _ip("-n", self.names[source], "route", "add", "blackhole", f"{self.address(to)}/32")
+
+    def mend(self, source: int, to: int) -> None:
+        self.cuts[source, to] -= 1
+        if self.cuts[source, to] == 0:
+            _ip("-n", self.names[source], "route", "del", "blackhole", f"{self.address(to)}/32")
+
+    def reset(self, host: int) -> None:
+        words = ["ip", "netns", "exec", self.names[host], "ss", "-K", "-t", "state", "established"]
+        subprocess.run(words, capture_output=True, check=False)
+
+    def close(self) -> None:
+        for name in reversed(self.made):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        self.made = []
+
+
+class Loopback(Hosts):
+    kind = "a proxy on loopback"
+
+    def __init__(self, count: int, delay_s: float = 0.0) -> None:
+        self.count, self.delay_s = count, delay_s
+        self.cuts: Counter[tuple[int, int]] = Counter()
+        self.pipes: set[_Pipe] = set()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self._run, name="peerlock proxy", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(asyncio.sleep(0.05))
+        self.loop.close()
+
+    def address(self, host: int) -> str:
+        return f"127.78.0.{host}"
+
+    def bind(self, host: int) -> str:
+        return f"127.77.0.{host}"
+
+    def open_port(self, host: int, port: int) -> None:
+        async def serve() -> None:
+            await asyncio.start_server(
+                lambda reader, writer: self._pipe(host, port, reader, writer), self.address(host), port
+            )
+
+        asyncio.run_coroutine_threadsafe(serve(), self.loop).result(5.0)
+
+    async def _pipe(self, to: int, port: int, reader: Any, writer: Any) -> None:
+        source = int(writer.get_extra_info("peername")[0].rpartition(".")[2])
+        pipe = _Pipe(self, source, to)
+        self.pipes.add(pipe)
+        try:
+            while pipe.cut_off():
+                await asyncio.sleep(0.02)  # a packet that is lost is sent again
+            there = await asyncio.open_connection(self.bind(to), port, local_addr=(self.bind(source), 0))
+            pipe.writers = [writer, there[1]]
+            await asyncio.gather(pipe.pump(reader, there[1], (source, to)), pipe.pump(there[0], writer, (to, source)))
+        except OSError:
+            pass
+        finally:
+            self.pipes.discard(pipe)
+            pipe.end()
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    def cut(self, source: int, to: int) -> None:
+        self.cuts[source, to] += 1
+
+    def mend(self, source: int, to: int) -> None:
+        self.cuts[source, to] -= 1
+
+    def reset(self, host: int) -> None:
+        def all_of_it() -> None:
+            for pipe in list(self.pipes):
+                if host in (pipe.source, pipe.to):
+                    pipe.end()
+
+        self.loop.call_soon_threadsafe(all_of_it)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(5.0)
+
+
+class _Pipe:
+    def __init__(self, hosts: Loopback, source: int, to: int) -> None:
+        self.hosts, self.source, self.to = hosts, source, to
+        self.writers: list[Any] = []
+
+    def cut_off(self) -> bool:
+        # A connection needs both ways.
+        return self.hosts.cuts[self.source, self.to] > 0 or self.hosts.cuts[self.to, self.source] > 0
+
+    async def pump(self, reader: Any, writer: Any, way: tuple[int, int]) -> None:
+        while data := await reader.read(65536):
+            if self.hosts.delay_s:
+                await asyncio.sleep(self.hosts.delay_s)
+            while self.hosts.cuts[way] > 0:
+                await asyncio.sleep(0.02)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    def end(self) -> None:
+        for writer in self.writers:
+            with contextlib.suppress(OSError, RuntimeError):
+                made = writer.get_extra_info("socket")
+                if made is not None:
+                    # Not a goodbye but a reset.
+                    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                writer.transport.abort()

@@ -1,0 +1,168 @@
+"""One of the processes of `peerlock verify`: takes the lock, changes a file under it, writes down what it saw.
+
+Every line of its log has the time of the kernel's monotonic clock, which is the same for all processes of a machine, whatever clock
+the node itself is made to believe in. A line is written in one system call, so that a kill loses none that was begun.
+
+    {"t": 12.5, "what": "granted", "fence": 4294967297}
+    lease (until), granted, released, lost, read, wrote, refused, joined
+
+Commands come on standard input: `between` (stop yourself between the check and the write, once), `rate R`, `jump S`, `leave`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from peerlock.errors import LockLost, PeerlockError, StaleFence
+from peerlock.guards import GuardedFile
+from peerlock.net.aio import Joining, Node
+from peerlock.net.bureau import boottime
+from peerlock.net.group import Settings, leased_registry, registry_for
+from peerlock.planted import PLANTED_LEASED
+
+
+class Spec(Struct):
+    group: str
+    settings: dict[str, Any]
+    log: str
+    resource: str
+    seed: int
+    guard: bool = True
+    planted: str = ""
+    hold_s: float = 0.004
+    think_s: float = 0.01
+
+
+class Clock:
+    """The node's idea of time: its rate may be wrong, and it may jump ahead."""
+
+    def __init__(self) -> None:
+        self.rate = 1.0
+        self.true = self.shown = boottime()
+
+    def __call__(self) -> float:
+        return self.shown + (boottime() - self.true) * self.rate
+
+    def run_at(self, rate: float) -> None:
+        self.shown, self.true, self.rate = self(), boottime(), rate
+
+    def jump(self, seconds: float) -> None:
+        self.shown, self.true = self() + seconds, boottime()
+
+    def in_truth(self, shown: float) -> float:
+        """On the kernel's monotonic clock, when this one will show that."""
+        return time.monotonic() + (shown - self()) / self.rate
+
+
+class Unguarded(GuardedFile):
+    """Writes, whatever came before."""
+
+    def write(self, fence: int, data: bytes) -> None:
+        with self._alone():
+            draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+            draft.write_bytes(b"peerlock fence %d\n" % fence + data)
+            os.replace(draft, self.path)
+
+
+class Worker:
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.log = os.open(spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.random = random.Random(spec.seed)
+        self.clock = Clock()
+        self.between = False
+        self.ended = asyncio.Event()
+        self.resource = (GuardedFile if spec.guard else Unguarded)(spec.resource)
+
+    def note(self, what: str, **more: Any) -> None:
+        os.write(
+            self.log, msgspec.json.encode({"t": time.monotonic(), "pid": os.getpid(), "what": what, **more}) + b"\n"
+        )
+
+    async def run(self) -> None:
+        settings = msgspec.convert(self.spec.settings, Settings)
+        if self.spec.planted:
+            Node.cores_of = PLANTED_LEASED[self.spec.planted][1]["core"]
+        if settings.voters is not None or settings.etcd is not None:
+            registry: Any = leased_registry(self.spec.group, settings, self.clock)
+            registry.on_leased = lambda until: self.note("lease", until=self.clock.in_truth(until))
+        else:
+            registry = registry_for(self.spec.group, settings)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(0, self.command)
+        node = await Joining(lambda: Node(registry, self.spec.group))._join()
+        self.note("joined", epoch=node.epoch)
+        try:
+            while not self.ended.is_set():
+                await self.once(node)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.ended.wait(), self.random.expovariate(1 / self.spec.think_s))
+        finally:
+            await node.leave()
+            self.note("left")
+
+    async def once(self, node: Node) -> None:
+        fence = 0
+        try:
+            async with node.lock("counter") as hold:
+                fence = hold.fence
+                self.note("granted", fence=fence)
+                _, data = self.resource.read()
+                await asyncio.sleep(self.random.expovariate(1 / self.spec.hold_s))
+                hold.check()
+                if self.between:
+                    self.between = False
+                    self.note("stops", fence=fence)
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                self.write(fence, int(data or b"0"))
+                hold.check()
+                self.note("released", fence=fence)
+        except LockLost as problem:
+            self.note("lost", fence=fence, why=str(problem))
+
+    def write(self, fence: int, value: int) -> None:
+        self.note("writes", fence=fence, value=value + 1)
+        try:
+            self.resource.write(fence, str(value + 1).encode())
+        except StaleFence:
+            self.note("refused", fence=fence)
+        else:
+            self.note("wrote", fence=fence, value=value + 1)
+
+    def command(self) -> None:
+        for line in os.read(0, 65536).decode().splitlines() or ["leave"]:
+            word, _, rest = line.partition(" ")
+            match word:
+                case "between":
+                    self.between = True
+                case "rate":
+                    self.clock.run_at(float(rest))
+                case "jump":
+                    self.clock.jump(float(rest))
+                case "leave":
+                    self.ended.set()
+
+
+def main() -> None:
+    spec = msgspec.json.decode(sys.argv[1], type=Spec)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
+    try:
+        asyncio.run(Worker(spec).run())
+    except PeerlockError as problem:
+        print(problem, file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
