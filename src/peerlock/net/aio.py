@@ -112,6 +112,15 @@ class Hold(AnyHold):
                 self._lost.set()
         return self._lost
 
+    def check(self) -> None:
+        """Raises `LockLost` if the lock is not held any more."""
+        node = self._lock._node
+        if self._task is not None and node.is_over() and self._task is asyncio.current_task():
+            self._lock._body_lost(
+                self, LOST
+            )  # this very body is told by the exception: it need not be cancelled as well
+        super().check()
+
     def detach(self) -> Hold:
         """The hold outlives the body it was taken in: whoever has it releases it."""
         self._lock._body_lost(self)
@@ -350,8 +359,12 @@ class Lock:
             else:
                 self._release(hold)
         elif hold.state == LOST:
-            if hold._cancelled is not None and task.uncancel() > hold._cancelled and kind is asyncio.CancelledError:
-                return  # somebody else has cancelled the task as well: that goes on
+            if hold._cancelled is not None:
+                if task.uncancel() > hold._cancelled and kind is asyncio.CancelledError:
+                    return  # somebody else has cancelled the task as well: that goes on
+                if kind is not asyncio.CancelledError:
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.sleep(0)  # ours was not delivered yet, and must not hit what comes after
             raise hold.loss() from error
 
     def _hold_of_this_body(self, task: Any) -> Hold | None:
@@ -487,6 +500,11 @@ class Node(Shell):
 
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(run)
+
+    def is_over(self) -> bool:
+        """The lease, although nobody may have noticed."""
+        table = self.core.table
+        return table.gate and self._time() >= table.until
 
     def heed_the_clock(self) -> None:
         """If the lease is over, whoever looks next must see it, whether or not a timer had its turn."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -74,6 +75,8 @@ class Booth(Party):
             raise
         self.seen = dict(self.stored.seen)
         self.known = voters  # where others are, until a view says otherwise
+        self.run = secrets.randbits(62)
+        self.runs: dict[str, set[int]] = {}  # of other voters: those whose record was as new as any that was seen
         self.office: Office | None = None
         self.refused = ""  # why this voter does not vote
         self.cleared: set[str] = set()  # voters that know of no later record of ours
@@ -123,7 +126,7 @@ class Booth(Party):
     # -- lines ---------------------------------------------------------------------------------------------
 
     def salute(self, sentence: str = "") -> Salute:
-        return Salute(VERSION, self.group, self.name, True, sentence or self.refused)
+        return Salute(VERSION, self.group, self.name, True, self.run, sentence or self.refused)
 
     def counters(self, name: str) -> tuple[int, int]:
         return self.stored.counter, self.seen.get(name, 0)
@@ -142,8 +145,12 @@ class Booth(Party):
                 line.say(Ruling(self.office.voter.decided))
 
     def trusts(self, line: Line, envelope: Envelope) -> bool:
-        """Is the other's record as new as what it has said before, and is ours?"""
-        if envelope.counter < self.seen.get(line.name, 0):
+        """Is the other's record as new as what it has said before, and is ours?
+
+        One start of a voter has several lines, and what it says on them may overtake each other; so only its first word counts.
+        """
+        known = self.runs.setdefault(line.name, set())
+        if line.run not in known and envelope.counter < self.seen.get(line.name, 0):
             line.say(self.salute(
                 f"the record of the voter {line.name} is at {envelope.counter}, and it was at {self.seen[line.name]}: it was replaced by "
                 "an old copy. It must not vote. Stop it, and put a new voter in its place: "
@@ -151,7 +158,11 @@ class Booth(Party):
             ))  # fmt: skip
             line.end(f"the record of {line.name} is older than what it has said before")
             return False
+        known.add(line.run)
         self.seen[line.name] = max(envelope.counter, self.seen.get(line.name, 0))
+        dialler = self.diallers.get(line.name)
+        if dialler is not None and dialler.line is not None:
+            dialler.line.heard = asyncio.get_running_loop().time()  # it answers on a line of its own
         if envelope.seen > self.stored.counter and not self.refused:
             self.refuse(
                 f"the record of the voter {self.name} ({self.file.path}) is at {self.stored.counter}, and {line.name} has seen it at "
@@ -347,10 +358,9 @@ class _MemberParty(Party):
     def __init__(self, registry: EmbeddedRegistry) -> None:
         self.registry, self.group, self.tls = registry, registry.group, registry.tls_contexts
         self.source = registry.source
-        self.seen: dict[str, int] = {}
 
     def salute(self, sentence: str = "") -> Salute:
-        return Salute(VERSION, self.group, self.registry.name, False, sentence)
+        return Salute(VERSION, self.group, self.registry.name, False, 0, sentence)
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
         self.hear(line, envelope)
@@ -358,10 +368,6 @@ class _MemberParty(Party):
         self.registry.residence.tick(self.registry.clock())
 
     def hear(self, line: Line, envelope: Envelope) -> None:
-        if envelope.counter < self.seen.get(line.name, 0):
-            line.end(f"the record of {line.name} is older than what it has said before")
-            return
-        self.seen[line.name] = envelope.counter
         match envelope.word:
             case Vouch() | Ruling():
                 self.registry.residence.on_word(line.name, envelope.word, self.registry.clock())
@@ -450,7 +456,7 @@ class _Operator(Party):
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def salute(self, sentence: str = "") -> Salute:
-        return Salute(VERSION, self.group, self.name, False, sentence)
+        return Salute(VERSION, self.group, self.name, False, 0, sentence)
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
         line.say(self.order)

@@ -41,6 +41,7 @@ class Line(asyncio.Protocol):
         self.name = dialled or ""
         self.is_voter = dialled is not None
         self.known = False  # the other end has said who it is
+        self.run = 0
         self.buffer = bytearray()
         self.transport: asyncio.Transport | None = None
         self.closed = asyncio.get_running_loop().create_future()
@@ -87,7 +88,7 @@ class Line(asyncio.Protocol):
             if not salute.sentence:
                 self.say(self.party.salute(why))
             raise ProtocolError(why)
-        self.known, self.name, self.is_voter = True, salute.name, salute.voter
+        self.known, self.name, self.is_voter, self.run = True, salute.name, salute.voter, salute.run
         if self.late is not None:
             self.late.cancel()
         if self.dialled is None:

@@ -110,6 +110,7 @@ class Salute(Struct, frozen=True, array_like=True, tag=10):
     group: str
     name: str
     voter: bool
+    run: int = 0  # of a voter: a number that each start of it chooses anew
     sentence: str = ""  # why this is the last frame, if it is
 
 
