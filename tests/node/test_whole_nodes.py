@@ -26,7 +26,7 @@ def test_seeds(algorithm: str) -> None:
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bugs_are_found(bug: str) -> None:
     for seed in range(2000):
-        if "problem" in _one((seed, "suzuki-kasami-a", 4, 200, bug)):
+        if "problem" in _one((seed, "suzuki-kasami-a", 4, 200, bug, "host")):
             return
     pytest.fail(f"{bug} was not found in 2000 seeds")
 

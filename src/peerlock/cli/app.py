@@ -68,10 +68,26 @@ def run() -> int:
             play,
             sim,
             verdicts,
+            verify,
         )
         from peerlock.cli import run as under_a_lock
 
-        _ = (algorithms, bench, certs, check, claims, compare, diagram, node, nodes, play, sim, under_a_lock, verdicts)
+        _ = (
+            algorithms,
+            bench,
+            certs,
+            check,
+            claims,
+            compare,
+            diagram,
+            node,
+            nodes,
+            play,
+            sim,
+            under_a_lock,
+            verdicts,
+            verify,
+        )
     try:
         code = app(standalone_mode=False)
         return code if isinstance(code, int) else 0

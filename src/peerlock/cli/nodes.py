@@ -24,6 +24,12 @@ def sim_nodes(
     ] = None,
     nodes: Annotated[int, typer.Option("-n", min=2, max=20, help="Nodes at the start.")] = 4,
     grants: Annotated[int, typer.Option(min=1, help="Grants before the faults stop, at least.")] = 200,
+    registry: Annotated[
+        str,
+        typer.Option(
+            help="host (one machine), voters or store (many, with leases), leases (voters and store in turn)."
+        ),
+    ] = "host",
     planted: Annotated[str | None, typer.Option(help="Plant a bug; 'list' names them.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -33,21 +39,40 @@ def sim_nodes(
     What runs are the objects that ship. There must never be two holders, fences
     must increase, and everybody must get in when the faults have stopped.
 
+    With leases there are many hosts: clocks differ and jump, hosts are cut off
+    from each other, voters are killed at any moment, a store is away, loops hang.
+
     A failure names its seed and the command that shows it again; exit code 1.
     """
     from peerlock.node.wire import ON_THE_WIRE, spoken
-    from peerlock.planted import PLANTED
+    from peerlock.planted import PLANTED, PLANTED_LEASED
     from peerlock.sim.nodes import HARMLESS
 
+    bugs: dict[str, Any] = {**PLANTED, **PLANTED_LEASED}
     if planted == "list":
-        print("\n".join(PLANTED))
+        print("\n".join(bugs))
         return
-    if planted is not None and planted not in PLANTED:
-        raise UsageError(f"No bug is called {planted!r}; there are: {', '.join(PLANTED)}.")
+    if planted is not None and planted not in bugs:
+        raise UsageError(f"No bug is called {planted!r}; there are: {', '.join(bugs)}.")
+    if registry not in ("host", "voters", "store", "leases"):
+        raise UsageError(f"--registry is host, voters, store or leases; got {registry!r}.")
+    if planted is not None:
+        registry = PLANTED_LEASED[planted][0] if planted in PLANTED_LEASED else "host"
     if algorithm is not None:
         spoken(algorithm)
     wanted = numbers(seeds, "seed")
-    jobs = [(seed, algorithm or ON_THE_WIRE[seed % len(ON_THE_WIRE)], nodes, grants, planted or "") for seed in wanted]
+    kinds = {"leases": ("voters", "store")}.get(registry, (registry,))
+    jobs = [
+        (
+            seed,
+            algorithm or ON_THE_WIRE[seed // len(kinds) % len(ON_THE_WIRE)],
+            nodes,
+            grants,
+            planted or "",
+            kinds[seed % len(kinds)],
+        )
+        for seed in wanted
+    ]
     began, faults, total, failures = time.monotonic(), Counter[str](), Counter[str](), list[dict[str, Any]]()
     least = min(grants, 10**9)
     with bar("seeds", len(jobs)) as advance:
@@ -72,6 +97,7 @@ def sim_nodes(
         _show(result, faults)
     for failure in failures[:5]:
         again = f"peerlock sim-nodes --seeds {failure['seed']} -a {failure['algorithm']} -n {nodes} --grants {grants}"
+        again += f" --registry {failure['registry']}" if failure["registry"] != "host" else ""
         again += f" --planted '{planted}'" if planted else ""
         if not json:
             print(f"seed {failure['seed']}: {failure['problem']}\n  again: {again}")
@@ -87,20 +113,27 @@ def _runs(jobs: list[Any], processes: int) -> Iterator[dict[str, Any]]:
         yield from pool.imap(_one, jobs, chunksize=8)
 
 
-def _one(job: tuple[int, str, int, int, str]) -> dict[str, Any]:
-    from peerlock.node.core import Core
-    from peerlock.planted import PLANTED
+def _one(job: tuple[int, str, int, int, str, str]) -> dict[str, Any]:
+    from peerlock.planted import PLANTED, PLANTED_LEASED
+    from peerlock.sim import leased
     from peerlock.sim.nodes import Plan, run
 
-    seed, algorithm, nodes, grants, planted = job
-    plan = Plan(
-        algorithm=algorithm, nodes=nodes, most=nodes + 2, grants=grants, readers=algorithm.endswith("-rw"),
-        core=PLANTED.get(planted, Core),
-    )  # fmt: skip
+    seed, algorithm, nodes, grants, planted, registry = job
+    what: dict[str, Any] = {
+        "algorithm": algorithm, "nodes": nodes, "most": nodes + 2, "grants": grants, "readers": algorithm.endswith("-rw"),
+    }  # fmt: skip
     try:
-        found = run(seed, plan)
+        if registry == "host":
+            if planted:
+                what["core"] = PLANTED[planted]
+            found = run(seed, Plan(**what))
+        else:
+            parts = PLANTED_LEASED[planted][1] if planted else {}
+            found = leased.run(seed, leased.LeasedPlan(**what, registry=registry, **parts))
     except Exception as problem:  # an assertion of the node is a finding, too
-        return {"seed": seed, "algorithm": algorithm, "problem": f"{type(problem).__name__}: {problem}"}
+        return {
+            "seed": seed, "algorithm": algorithm, "registry": registry, "problem": f"{type(problem).__name__}: {problem}",
+        }  # fmt: skip
     return {
         "seed": seed, "algorithm": algorithm, "grants": found.grants, "faults": dict(found.faults),
         "epochs": found.epochs, "messages": found.messages,
@@ -108,11 +141,12 @@ def _one(job: tuple[int, str, int, int, str]) -> dict[str, Any]:
 
 
 def _show(result: dict[str, Any], faults: Counter[str]) -> None:
-    from peerlock.sim.nodes import FAULTS
+    from peerlock.sim import leased, nodes
 
     table = Table("fault", "times", title=f"{result['seeds']:,} seeds in {result['seconds']:,} s")
-    for fault in FAULTS:
-        table.add_row(fault, f"{faults[fault]:,}")
+    for fault in dict.fromkeys((*nodes.FAULTS, *leased.FAULTS)):
+        if fault in nodes.FAULTS or faults[fault]:
+            table.add_row(fault, f"{faults[fault]:,}")
     console().print(table)
     console().print(
         f"{result['grants']:,} grants, {result['epochs']:,} epochs, {result['messages']:,} messages; at least "

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -402,6 +403,10 @@ class Torment:
 
     # -- those who decide ----------------------------------------------------------------------------------
 
+    def mended(self, place: int, mend: Callable[[], None]) -> None:
+        mend()
+        self.busy.discard(place)
+
     def authority(self) -> str | None:
         etcds = self.crew.etcds
         if etcds is None:
@@ -420,19 +425,14 @@ class Torment:
         seconds = self.random.choice((0.5, 2.0, 4.0))
         for place in chosen:
             self.busy.add(place)
+            process = etcds.processes[place]
             if kind == "kill":
                 etcds.kill(place)
-                self.after(seconds, lambda place=place: (etcds.start(place), self.busy.discard(place)))  # type: ignore[misc, func-returns-value]
+                mend: Callable[[], None] = partial(etcds.start, place)
             else:
-                process = etcds.processes[place]
                 process.send_signal(signal.SIGSTOP)
-                self.after(
-                    seconds,
-                    lambda place=place, process=process: (
-                        process.send_signal(signal.SIGCONT),
-                        self.busy.discard(place),
-                    ),
-                )  # type: ignore[misc, func-returns-value]
+                mend = partial(process.send_signal, signal.SIGCONT)
+            self.after(seconds, partial(self.mended, place, mend))
         return f"etcd {kind} {chosen}"
 
 
@@ -530,7 +530,7 @@ def _everybody_in(crew: Crew, since: float, patience_s: float) -> tuple[float, l
         missing = [host for host, when in grants.items() if when < since]
         now = time.monotonic()
         if not missing:
-            return max(grants.values()) - since if False else now - since, []
+            return now - since, []
         if now - since > patience_s:
             return now - since, missing
         time.sleep(0.05)
