@@ -1,7 +1,8 @@
 """Reading what the processes wrote down, and judging it.
 
 A hold is *believed* from when it was granted until the first of: it was released; its loss was told; its process was dead; the last lease
-that its process had heard of was over, by that process's own clock. Two believed holds at one time are an overlap.
+that its process had heard of was over, by that process's own clock. But if its process was told later than that, by `hold.check()`, that
+it holds the lock, then it believed until then, lease or not. Two believed holds at one time are an overlap.
 
 A write is *stale* if one with a larger fence was accepted before it: accepted, it is the disaster that fences are for; refused, it shows that
 the guard was needed. Updates are lost if the counter is lower than the number of writes that were accepted.
@@ -71,18 +72,24 @@ def beliefs(node: str, events: list[dict[str, Any]], deaths: list[tuple[float, i
             leases.setdefault(event["pid"], []).append((event["t"], event["until"]))
     found: list[Belief] = []
     open_at: dict[int, dict[str, Any]] = {}
+    assured: dict[int, float] = {}  # pid -> when it was last told that it holds the lock, at the earliest
     for event in events:
         pid, what = event["pid"], event["what"]
         if what == "granted":
             open_at[pid] = event
+            assured[pid] = event["t"]
+        elif what == "checked":
+            assured[pid] = event["since"]
         elif what in ("released", "lost", "left") and pid in open_at:
-            found.append(_belief(node, open_at.pop(pid), event["t"], what, leases.get(pid, [])))
+            found.append(_belief(node, open_at.pop(pid), event["t"], what, leases.get(pid, []), assured[pid]))
     for pid, event in open_at.items():
-        found.append(_belief(node, event, died.get(pid, inf), "died", leases.get(pid, [])))
+        found.append(_belief(node, event, died.get(pid, inf), "died", leases.get(pid, []), assured[pid]))
     return found
 
 
-def _belief(node: str, granted: dict[str, Any], end: float, why: str, leases: list[tuple[float, float]]) -> Belief:
+def _belief(
+    node: str, granted: dict[str, Any], end: float, why: str, leases: list[tuple[float, float]], assured: float
+) -> Belief:
     """Cut off where the lease ended: leases that follow each other without a gap are one."""
     start = granted["t"]
     until = inf
@@ -94,7 +101,7 @@ def _belief(node: str, granted: dict[str, Any], end: float, why: str, leases: li
         else:
             break  # it was heard of too late: there was a time without one
     if until < end:
-        end, why = until, "lease"
+        end, why = max(until, assured), "lease"
     return Belief(node, start, max(start, end), granted["fence"], why)
 
 

@@ -4,7 +4,7 @@ Every line of its log has the time of the kernel's monotonic clock, which is the
 the node itself is made to believe in. A line is written in one system call, so that a kill loses none that was begun.
 
     {"t": 12.5, "what": "granted", "fence": 4294967297}
-    lease (until), granted, released, lost, read, wrote, refused, joined
+    lease (until), granted, checked (since), writes, wrote, refused, released, lost, joined, left
 
 Commands come on standard input: `between` (stop yourself between the check and the write, once), `rate R`, `jump S`, `leave`.
 """
@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from peerlock.errors import LockLost, PeerlockError, StaleFence
 from peerlock.guards import GuardedFile
-from peerlock.net.aio import Joining, Node
+from peerlock.net.aio import Hold, Joining, Node
 from peerlock.net.bureau import boottime
 from peerlock.net.group import Settings, leased_registry, registry_for
 from peerlock.planted import PLANTED_LEASED
@@ -120,16 +120,22 @@ class Worker:
                 self.note("granted", fence=fence)
                 _, data = self.resource.read()
                 await asyncio.sleep(self.random.expovariate(1 / self.spec.hold_s))
-                hold.check()
+                self.check(hold)
                 if self.between:
                     self.between = False
                     self.note("stops", fence=fence)
                     os.kill(os.getpid(), signal.SIGSTOP)
                 self.write(fence, int(data or b"0"))
-                hold.check()
+                self.check(hold)
                 self.note("released", fence=fence)
         except LockLost as problem:
             self.note("lost", fence=fence, why=str(problem))
+
+    def check(self, hold: Hold) -> None:
+        """It says that the lock is held: not before `since`, and not after this line was written."""
+        since = time.monotonic()
+        hold.check()
+        self.note("checked", fence=hold.fence, since=since)
 
     def write(self, fence: int, value: int) -> None:
         self.note("writes", fence=fence, value=value + 1)
