@@ -19,6 +19,9 @@ STATES = {
     "2 members, a joiner, a crash": 125_606,
     "3 members, one is left out and comes back": 6_036_513,
     "3 readers and writers, a renewal": 3_152_611,
+    "3 members with leases, one is left out and comes back": 5_919_183,
+    "3 members with leases, one ends, a renewal": 574_518,
+    "3 members with leases, a crash, one is left out": 4_288_886,
 }
 
 

@@ -220,7 +220,7 @@ class Member(State):
             case Shut():
                 self.on_decided(message.epoch, message.members, out)
             case Open(number):
-                if not self.view.excluded and (self.lapses < 0 or number > self.lease):
+                if self.lapses < 0 or (number > self.lease and not self.view.excluded):
                     self.gate, self.lease = True, number
                     self.settle(out)
             case _:

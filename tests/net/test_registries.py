@@ -1,0 +1,215 @@
+"""What every registry must give, whoever decides who the members are: one suite over all kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import peerlock
+import peerlock.sync
+from etcds import Cluster, etcd
+from peerlock.errors import LockLost, LockTimeout, NodeClosed
+from peerlock.net.aio import Node
+from ports import free_ports
+
+NAMES = ("anna", "ben", "cleo")
+LEASED = ("embedded", "etcd")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with etcd(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+class Place:
+    """How to join a group of some kind."""
+
+    def __init__(self, kind: str, directory: Path, endpoints: list[str]) -> None:
+        self.kind, self.directory = kind, directory
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(len(NAMES))]
+        self.listed = dict(zip(NAMES, addresses, strict=True))
+        self.etcd = {"endpoints": endpoints, "prefix": f"/{directory.name}"}
+        self.known: set[str] = set()
+
+    def words(self, name: str) -> dict[str, Any]:
+        first = name not in self.known
+        self.known.add(name)
+        state = self.directory / f"state-{name}"
+        match self.kind:
+            case "host":
+                return {"name": name, "dir": self.directory}
+            case "static":
+                return {"name": name, "nodes": self.listed, "state": state}
+            case "embedded":
+                return {"name": name, "voters": self.listed, "state": state, "first_start": first, "lease_s": 2.0}
+            case _:
+                return {"name": name, "etcd": self.etcd, "state": state, "lease_s": 2.0}
+
+    async def join(self, name: str) -> Node:
+        node: Node = await asyncio.wait_for(_join(peerlock.join("g", **self.words(name))), 20.0)
+        return node
+
+    @contextlib.asynccontextmanager
+    async def all(self) -> AsyncIterator[list[Node]]:
+        nodes = await asyncio.gather(*(self.join(name) for name in NAMES))
+        try:
+            yield nodes
+        finally:
+            for node in nodes:
+                await node.leave()
+
+
+async def _join(joining: Any) -> Node:
+    node: Node = await joining
+    return node
+
+
+@pytest.fixture(params=["host", "static", "embedded", "etcd"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, server: Cluster) -> Place:
+    tmp_path.chmod(0o700)
+    return Place(request.param, tmp_path, server.clients)
+
+
+async def until(true: Any, seconds: float = 15.0) -> None:
+    for _ in range(int(seconds * 100)):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to be")
+
+
+def test_everybody_sees_the_same_group(place: Place) -> None:
+    async def whole() -> None:
+        async with place.all() as nodes:
+            await until(lambda: all(set(node.members) == set(NAMES) for node in nodes))
+            await until(lambda: len({node.epoch for node in nodes}) == 1)
+
+    asyncio.run(whole())
+
+
+def test_one_holder_and_fences_that_increase(place: Place) -> None:
+    async def whole() -> None:
+        inside, fences = 0, list[int]()
+
+        async def work(node: Node) -> None:
+            nonlocal inside
+            for _ in range(40):
+                async with node.lock("x") as hold:
+                    inside += 1
+                    assert inside == 1
+                    fences.append(hold.fence)
+                    await asyncio.sleep(0)
+                    inside -= 1
+
+        async with place.all() as nodes:
+            await asyncio.gather(*map(work, nodes))
+        assert fences == sorted(set(fences))
+        assert len(fences) == 120
+
+    asyncio.run(whole())
+
+
+def test_a_new_view_leaves_holders_alone(place: Place) -> None:
+    async def whole() -> None:
+        async with place.all() as nodes:
+            await until(lambda: all(set(node.members) == set(NAMES) for node in nodes))
+            async with nodes[0].lock("x") as hold:
+                before = nodes[1].epoch
+                nodes[2].collect()
+                await until(lambda: all(node.epoch > before for node in nodes))
+                hold.check()
+                with pytest.raises(LockTimeout):
+                    await nodes[1].lock("x").acquire(timeout=0.2)
+            async with nodes[1].lock("x") as later:
+                assert later.fence > hold.fence
+
+    asyncio.run(whole())
+
+
+def test_who_leaves_is_not_waited_for(place: Place) -> None:
+    async def whole() -> None:
+        nodes = await asyncio.gather(*(place.join(name) for name in NAMES))
+        await until(lambda: all(set(node.members) == set(NAMES) for node in nodes))
+        hold = await nodes[2].lock("x").acquire()
+        waiting = asyncio.ensure_future(nodes[0].lock("x").acquire())
+        await asyncio.sleep(0.05)
+        await nodes[2].leave()
+        with pytest.raises(LockLost):
+            hold.check()
+        later = await asyncio.wait_for(waiting, 10.0)
+        assert later.fence > hold.fence
+        assert set(nodes[0].members) == {"anna", "ben"}
+        with pytest.raises(NodeClosed):
+            await nodes[2].lock("x").acquire()
+        later.release()
+        for node in nodes[:2]:
+            await node.leave()
+
+    asyncio.run(whole())
+
+
+def test_who_comes_back_is_somebody_new(place: Place) -> None:
+    async def whole() -> None:
+        async with place.all() as nodes:
+            await until(lambda: all(set(node.members) == set(NAMES) for node in nodes))
+            async with nodes[2].lock("x") as hold:
+                fence = hold.fence
+            before = nodes[2].core.me
+            await nodes[2].leave()
+            nodes[2] = await place.join("cleo")
+            assert nodes[2].core.me.id != before.id
+            async with nodes[2].lock("x") as hold:
+                assert hold.fence > fence
+
+    asyncio.run(whole())
+
+
+def test_fences_increase_across_a_restart_of_everybody(place: Place) -> None:
+    async def whole() -> None:
+        last = 0
+        for _ in range(3):
+            async with place.all() as nodes:
+                async with nodes[0].lock("x") as hold:
+                    assert hold.fence > last
+                    last = hold.fence
+
+    asyncio.run(whole())
+
+
+def test_threads(place: Place) -> None:
+    async def first() -> tuple[Node, Node]:
+        return await asyncio.gather(place.join("anna"), place.join("ben"))
+
+    async def whole() -> None:
+        joined = asyncio.ensure_future(first())
+        node = await asyncio.to_thread(lambda: peerlock.sync.join("g", **place.words("cleo")))
+        others = await joined
+        try:
+            for _ in range(20):
+                hold = await asyncio.to_thread(node.lock("x").acquire)
+                with pytest.raises(LockTimeout):
+                    await others[0].lock("x").acquire(timeout=0.02)
+                hold.release()
+                async with others[1].lock("x") as later:
+                    assert later.fence > hold.fence
+        finally:
+            await asyncio.to_thread(node.leave)
+            for other in others:
+                await other.leave()
+
+    asyncio.run(whole())
+
+
+def test_how_long_a_hold_is_safe(place: Place) -> None:
+    async def whole() -> None:
+        async with place.all() as nodes, nodes[0].lock("x") as hold:
+            left = hold.remaining()
+            assert (0.5 < left < 2.0) if place.kind in LEASED else left == float("inf")
+
+    asyncio.run(whole())
