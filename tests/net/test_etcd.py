@@ -1,0 +1,214 @@
+"""A group in etcd: real servers that are killed, stopped, cut off, and restored from a backup."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import peerlock
+from etcds import Cluster, etcd
+from peerlock.errors import LockLost, LockTimeout, UsageError
+from peerlock.net.aio import Node
+from peerlock.net.etcd import Etcd, EtcdRegistry, EtcdStore
+from peerlock.node.store import Heartbeat, Look, Renew, Shelf, Swap
+from peerlock.node.voting import Decision
+from peerlock.node.wire import Peer
+from ports import free_port
+
+LEASE_S = 1.5
+
+
+async def _join(joining: Any) -> Node:
+    node: Node = await joining
+    return node
+
+
+@contextlib.asynccontextmanager
+async def nodes(directory: Path, endpoints: list[str], *names: str, **more: Any) -> AsyncIterator[list[Node]]:
+    def words(name: str) -> dict[str, Any]:
+        return {"name": name, "etcd": {"endpoints": endpoints, **more}, "lease_s": LEASE_S, "state": directory / f"s-{name}"}
+
+    found = await asyncio.wait_for(asyncio.gather(*(_join(peerlock.join("g", **words(name))) for name in names)), 20)
+    try:
+        yield found
+    finally:
+        for node in found:
+            await node.leave()
+
+
+async def inside(node: Node, seconds: float = 15.0) -> int:
+    async with asyncio.timeout(seconds), node.lock("x") as hold:
+        return hold.fence
+
+
+def test_grants_go_on_while_leases_run_and_come_back_with_etcd(tmp_path: Path) -> None:
+    async def whole(cluster: Cluster) -> None:
+        async with nodes(tmp_path, cluster.clients, "a", "b") as group:
+            fence = await inside(group[0])
+            await inside(group[1])  # both have a lease now
+            cluster.send(0, signal.SIGSTOP)
+            try:
+                later = await inside(group[1], 0.5)  # nobody needs etcd for that
+                assert later > fence
+                with pytest.raises(LockLost, match="lease of a has run out"):
+                    async with group[0].lock("x"):
+                        await asyncio.sleep(3 * LEASE_S)
+                for node in group:
+                    with pytest.raises(LockTimeout):
+                        await node.lock("x").acquire(timeout=0.2)
+                assert "etcd" in (await group[0].status()).waits_for
+            finally:
+                cluster.send(0, signal.SIGCONT)
+            assert await inside(group[1]) > later
+            assert await inside(group[0]) > later
+
+    with etcd(tmp_path) as cluster:
+        asyncio.run(whole(cluster))
+
+
+def test_etcd_killed_and_started_again(tmp_path: Path) -> None:
+    async def whole(cluster: Cluster) -> None:
+        async with nodes(tmp_path, cluster.clients, "a", "b") as group:
+            fence = await inside(group[0])
+            cluster.send(0, signal.SIGKILL)
+            await asyncio.sleep(2 * LEASE_S)
+            cluster.start(0)
+            assert await inside(group[1]) > fence
+            assert await inside(group[0]) > fence
+
+    with etcd(tmp_path) as cluster:
+        asyncio.run(whole(cluster))
+
+
+def test_three_servers_one_of_them_the_leader_killed(tmp_path: Path) -> None:
+    async def whole(cluster: Cluster) -> None:
+        # One endpoint that nobody listens at: it is passed over.
+        endpoints = [f"http://127.0.0.1:{free_port()}", *cluster.clients]
+        async with nodes(tmp_path, endpoints, "a", "b", "c") as group:
+            fence = await inside(group[0])
+            first = cluster.leader()
+            cluster.send(first, signal.SIGKILL)
+            for _ in range(10):
+                for node in group:
+                    fence, before = await inside(node), fence
+                    assert fence > before
+                await asyncio.sleep(0.1)
+            cluster.start(first)
+            second = next(at for at in range(3) if at != first)
+            await asyncio.sleep(1.0)
+            cluster.send(second, signal.SIGSTOP)
+            for node in group:
+                assert await inside(node) > fence
+            # The third as well: what is left of etcd is a minority.
+            third = next(at for at in range(3) if at not in (first, second))
+            cluster.send(third, signal.SIGSTOP)
+            await asyncio.sleep(2 * LEASE_S + 1)
+            for node in group:
+                with pytest.raises(LockTimeout):
+                    await node.lock("x").acquire(timeout=0.2)
+            cluster.send(second, signal.SIGCONT)
+            cluster.send(third, signal.SIGCONT)
+            for node in group:
+                assert await inside(node) > fence
+
+    with etcd(tmp_path, 3) as cluster:
+        asyncio.run(whole(cluster))
+
+
+def test_a_store_that_goes_back_in_time_is_not_believed(tmp_path: Path) -> None:
+    async def whole(cluster: Cluster) -> None:
+        async with nodes(tmp_path, cluster.clients, "a", "b") as group:
+            await inside(group[0])
+            # As after a restored backup: the view of an epoch that is long over.
+            key = "/peerlock/g/view"
+            old = json.dumps({"epoch": 1, "members": []})
+            cluster.call("/kv/put", {"key": _64(key), "value": _64(old)})
+            with pytest.raises(LockLost):
+                async with group[0].lock("x"):
+                    await asyncio.sleep(3 * LEASE_S)
+            with pytest.raises(LockTimeout):
+                await group[1].lock("x").acquire(timeout=0.3)
+
+    with etcd(tmp_path) as cluster:
+        asyncio.run(whole(cluster))
+
+
+def _64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_user_and_password(tmp_path: Path) -> None:
+    async def whole(cluster: Cluster) -> None:
+        cluster.call("/auth/role/add", {"name": "root"})
+        cluster.call("/auth/user/add", {"name": "root", "password": "secret"})
+        cluster.call("/auth/user/grant", {"user": "root", "role": "root"})
+        cluster.call("/auth/enable", {})
+        async with nodes(tmp_path, cluster.clients, "a", "b", user="root", password="secret") as group:
+            assert await inside(group[0]) < await inside(group[1])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2.0), nodes(tmp_path, cluster.clients, "c", user="root", password="wrong"):
+                pass
+
+    with etcd(tmp_path) as cluster:
+        asyncio.run(whole(cluster))
+
+
+def test_the_real_store_does_what_the_one_in_memory_does(tmp_path: Path) -> None:
+    """The checker and the simulator use `Shelf`: etcd must answer the same to the same requests."""
+    a, b = Peer("a", 11), Peer("b", 12)
+    requests: list[Any] = [
+        Look(1), Swap(2, 0, (), Decision(1, (a,)), 11), Swap(3, 0, (), Decision(9, (b,)), 12), "renew a", "swap b in",
+        Renew(6, 1, 11), "renew b", "leave a out, seen before", "renew a", "leave a out, seen now", Look(9),
+    ]  # fmt: skip
+
+    async def whole(cluster: Cluster) -> None:
+        store, shelf = EtcdStore("g", Etcd(tuple(cluster.clients))), Shelf()
+        old: Any = None
+        pairs = []
+        for number, request in enumerate(requests, 1):
+            asked = []
+            for state in (pairs[-1][0][1], pairs[-1][1][1]) if pairs else (None, None):
+                match request:
+                    case "renew a":
+                        made: Any = Renew(number, state.revision, 11, (12,))
+                    case "renew b":
+                        made = Renew(number, state.revision, 12)
+                    case "swap b in":
+                        made = Swap(number, state.revision, (), Decision(2, (a, b)), 12)
+                    case "leave a out, seen before":
+                        made = Swap(number, state.revision, ((11, 1),), Decision(3, (b,)), 0, (11,))
+                    case "leave a out, seen now":
+                        seen = {beat.id: beat.revision for beat in state.beats}[11]
+                        made = Swap(number, state.revision, ((11, seen),), Decision(3, (b,)), 0, (11,))
+                    case _:
+                        made = request
+                asked.append(made)
+            pairs.append((await store.ask(asked[0]), shelf.ask(asked[1])))
+            (done, real), (also, mine) = pairs[-1]
+            assert done == also, request
+            assert real.decision == mine.decision
+            assert [(beat.id, beat.apart) for beat in real.beats] == [(beat.id, beat.apart) for beat in mine.beats]
+            assert old is None or real.at >= old.at
+            old = real
+        await store.close()
+
+    with etcd(tmp_path) as cluster:
+        asyncio.run(whole(cluster))
+    assert Heartbeat(1, 2).apart == ()
+
+
+def test_settings_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="http://HOST:PORT"):
+        EtcdRegistry("g", Etcd(("127.0.0.1:2379",)))
+    with pytest.raises(UsageError, match="Say where etcd is"):
+        EtcdRegistry("g", Etcd(()))
+    with pytest.raises(UsageError, match="certificates for etcd"):
+        EtcdRegistry("g", Etcd(("https://127.0.0.1:1",), ca="/nowhere/ca.pem"))

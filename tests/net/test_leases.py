@@ -1,0 +1,246 @@
+"""What becomes of a hold when its lease runs out: whoever can be told is told, and nobody else is let in before."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import peerlock
+import peerlock.sync
+from etcds import Cluster, etcd
+from peerlock.errors import LockLost
+from peerlock.net.aio import Node
+
+LEASE_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with etcd(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+class Place:
+    def __init__(self, directory: Path, cluster: Cluster) -> None:
+        self.directory, self.cluster = directory, cluster
+
+    def words(self, name: str, **more: Any) -> dict[str, Any]:
+        etcd = {"endpoints": self.cluster.clients, "prefix": f"/{self.directory.name}"}
+        return {"name": name, "etcd": etcd, "lease_s": LEASE_S, "state": self.directory / name, **more}
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The registry is not reached."""
+        import signal
+
+        self.cluster.send(0, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.cluster.send(0, signal.SIGCONT)
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: Cluster) -> Place:
+    return Place(tmp_path, server)
+
+
+async def _join(joining: Any) -> Node:
+    node: Node = await joining
+    return node
+
+
+def test_a_body_is_cancelled_and_the_loss_is_raised(place: Place) -> None:
+    async def whole() -> None:
+        async with peerlock.join("g", **place.words("a")) as node:
+            reached = []
+            with place.away():
+                with pytest.raises(LockLost, match="It was held until now"):
+                    async with node.lock("x") as hold:
+                        try:
+                            await asyncio.sleep(10 * LEASE_S)
+                        finally:
+                            reached.append(hold.held)
+                assert reached == [False]
+                assert hold.lost.is_set()
+                assert hold.remaining() == 0.0
+                await asyncio.sleep(0.05)  # the task itself was not cancelled
+            async with asyncio.timeout(10), node.lock("x") as later:
+                assert later.fence > hold.fence
+
+    asyncio.run(whole())
+
+
+def test_who_looks_is_told_before_any_timer_had_its_turn(place: Place) -> None:
+    async def whole() -> None:
+        async with peerlock.join("g", **place.words("a")) as node:
+            with place.away():
+                with pytest.raises(LockLost):
+                    async with node.lock("x") as hold:
+                        time.sleep(1.5 * LEASE_S)  # the loop does not run
+                        hold.check()
+                        pytest.fail("it was held after its lease")
+                await asyncio.sleep(0)
+                async with asyncio.timeout(5):
+                    hold = await asyncio.ensure_future(_after(node, place))
+                with pytest.raises(LockLost):
+                    time.sleep(1.5 * LEASE_S)
+                    hold.release()
+                await asyncio.sleep(0)
+
+    async def _after(node: Node, place: Place) -> Any:
+        import signal
+
+        place.cluster.send(0, signal.SIGCONT)
+        hold = await node.lock("x").acquire()
+        place.cluster.send(0, signal.SIGSTOP)
+        return hold
+
+    asyncio.run(whole())
+
+
+def test_the_end_of_a_body_tells_it_too(place: Place) -> None:
+    async def whole() -> None:
+        async with peerlock.join("g", **place.words("a")) as node:
+            with place.away(), pytest.raises(LockLost):
+                async with node.lock("x"):
+                    time.sleep(1.5 * LEASE_S)
+            await asyncio.sleep(0)
+
+    asyncio.run(whole())
+
+
+def test_a_busy_loop_keeps_its_locks(place: Place) -> None:
+    async def whole() -> None:
+        async with peerlock.join("g", **place.words("a")) as node, node.lock("x") as hold:
+            for _ in range(3):
+                time.sleep(1.5 * LEASE_S)
+                hold.check()
+            assert hold.remaining() > 0
+
+    asyncio.run(whole())
+
+
+def test_a_loop_that_hangs_loses_them(place: Place) -> None:
+    async def whole() -> None:
+        other = await asyncio.to_thread(lambda: peerlock.sync.join("g", **place.words("b")))
+        node = await _join(peerlock.join("g", **place.words("a", stall_s=1.0)))
+        got: list[float] = []
+
+        def want() -> None:
+            with other.lock("x"):
+                got.append(time.monotonic())
+
+        with pytest.raises(LockLost):
+            async with node.lock("x"):
+                thread = threading.Thread(target=want)
+                thread.start()
+                time.sleep(1.0 + 4 * LEASE_S)  # longer than stall_s and a lease
+                assert got, "the other was let in although this one never came back"
+        thread.join()
+        await node.leave()
+        await asyncio.to_thread(other.leave)
+
+    asyncio.run(whole())
+
+
+def test_threads_are_told(place: Place) -> None:
+    with peerlock.sync.join("g", **place.words("a")) as node:
+        with place.away():
+            with pytest.raises(LockLost):
+                with node.lock("x") as hold:
+                    assert hold.lost.wait(5 * LEASE_S)
+                    with pytest.raises(LockLost):
+                        hold.check()
+            hold = None  # type: ignore[assignment]
+        held = node.lock("x").acquire(timeout=10)
+        with place.away():
+            time.sleep(1.5 * LEASE_S)
+            with pytest.raises(LockLost):
+                held.release()
+
+
+def test_nested_locks_are_lost_together(place: Place) -> None:
+    async def whole() -> None:
+        async with peerlock.join("g", **place.words("a")) as node:
+            with place.away(), pytest.raises(LockLost):
+                async with node.lock("x"), node.lock("y"):
+                    await asyncio.sleep(10 * LEASE_S)
+            await asyncio.sleep(0.01)
+            async with asyncio.timeout(10), node.lock_all(["x", "y"]) as holds:
+                assert all(hold.held for hold in holds)
+
+    asyncio.run(whole())
+
+
+def test_a_users_own_cancellation_goes_on(place: Place) -> None:
+    async def whole() -> None:
+        async with peerlock.join("g", **place.words("a")) as node:
+
+            async def body() -> None:
+                async with node.lock("x"):
+                    await asyncio.sleep(60)
+
+            task = asyncio.ensure_future(body())
+            await asyncio.sleep(0.2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with asyncio.timeout(5), node.lock("x"):
+                pass
+
+    asyncio.run(whole())
+
+
+STUCK = """
+import sys, json, time, peerlock.sync, signal, os
+node = peerlock.sync.join("g", **json.loads(sys.argv[1]), watchdog=True)
+hold = node.lock("x").acquire()
+print(hold.fence, flush=True)
+{stuck}
+print("it goes on", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    ["os.kill(os.getpid(), signal.SIGSTOP)", "import ctypes; ctypes.PyDLL(None).usleep(60_000_000)"],
+    ids=["stopped", "C code that keeps the interpreter's lock"],
+)
+def test_the_watchdog_ends_a_process_that_is_stuck(place: Place, stuck: str) -> None:
+    words = place.words("a")
+    words["state"] = str(words["state"])
+    import msgspec
+
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK.format(stuck=stuck), msgspec.json.encode(words).decode()],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        fence = int(process.stdout.readline())
+        assert process.wait(15) == -9
+        assert "it goes on" not in process.stdout.read()
+    with peerlock.sync.join("g", **place.words("b")) as node, node.lock("x") as hold:
+        assert hold.fence > fence
+
+
+def test_the_watchdog_leaves_a_healthy_process_alone(place: Place) -> None:
+    program = STUCK.replace("{stuck}", "time.sleep(3); hold.release(); node.leave()")
+    words = place.words("a")
+    words["state"] = str(words["state"])
+    import msgspec
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, msgspec.json.encode(words).decode()], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "it goes on" in done.stdout
