@@ -34,7 +34,12 @@ async def _join(joining: Any) -> Node:
 @contextlib.asynccontextmanager
 async def nodes(directory: Path, endpoints: list[str], *names: str, **more: Any) -> AsyncIterator[list[Node]]:
     def words(name: str) -> dict[str, Any]:
-        return {"name": name, "etcd": {"endpoints": endpoints, **more}, "lease_s": LEASE_S, "state": directory / f"s-{name}"}
+        return {
+            "name": name,
+            "etcd": {"endpoints": endpoints, **more},
+            "lease_s": LEASE_S,
+            "state": directory / f"s-{name}",
+        }
 
     found = await asyncio.wait_for(asyncio.gather(*(_join(peerlock.join("g", **words(name))) for name in names)), 20)
     try:

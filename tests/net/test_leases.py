@@ -240,7 +240,11 @@ def test_the_watchdog_leaves_a_healthy_process_alone(place: Place) -> None:
     import msgspec
 
     done = subprocess.run(
-        [sys.executable, "-c", program, msgspec.json.encode(words).decode()], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", program, msgspec.json.encode(words).decode()],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "it goes on" in done.stdout

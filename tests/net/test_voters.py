@@ -233,7 +233,9 @@ def _without(addresses: dict[str, str], name: str) -> dict[str, str]:
 
 
 def booth(path: Path, group: str = "g", name: str = "v1", first: bool = False) -> Booth:
-    made = Booth(group, name, (("v1", "127.0.0.1:1"), ("v2", "127.0.0.1:2"), ("v3", "127.0.0.1:3")), path, 1.0, first_start=first)
+    made = Booth(
+        group, name, (("v1", "127.0.0.1:1"), ("v2", "127.0.0.1:2"), ("v3", "127.0.0.1:3")), path, 1.0, first_start=first
+    )
     made.file.close()
     return made
 
@@ -249,7 +251,14 @@ def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
     whole.write()
     data = (tmp_path / "r").read_bytes()
     booth(tmp_path / "r")
-    for damaged in (b"", data[: len(data) // 2], data[:-2], data.replace(b'"counter":0', b'"counter":9'), b"x" * 100, data[10:]):
+    for damaged in (
+        b"",
+        data[: len(data) // 2],
+        data[:-2],
+        data.replace(b'"counter":0', b'"counter":9'),
+        b"x" * 100,
+        data[10:],
+    ):
         (tmp_path / "r").write_bytes(damaged)
         with pytest.raises(RegistryError, match=r"damaged.*peerlock voters replace"):
             booth(tmp_path / "r")
@@ -363,11 +372,15 @@ def test_mutual_tls(tmp_path: Path) -> None:
         }  # fmt: skip
 
     async def whole() -> None:
-        nodes = await asyncio.wait_for(asyncio.gather(*(_join(peerlock.join("g", **words(name))) for name in ("v1", "v2", "v3", "a"))), 30)
+        nodes = await asyncio.wait_for(
+            asyncio.gather(*(_join(peerlock.join("g", **words(name))) for name in ("v1", "v2", "v3", "a"))), 30
+        )
         async with nodes[3].lock("x"):
             pass
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(_join(peerlock.join("g", **words("ben", "a"))), 2.0)  # a name that its certificate does not give
+            await asyncio.wait_for(
+                _join(peerlock.join("g", **words("ben", "a"))), 2.0
+            )  # a name that its certificate does not give
         for node in nodes:
             await node.leave()
 

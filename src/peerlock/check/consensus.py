@@ -61,10 +61,12 @@ class Group(Struct, frozen=True):
     crashes: int = 0
     apart: bool = False  # m and a cannot reach each other: voter 1 knows
     leaves: bool = False  # m may leave
-    joins: bool = False  # somebody wants in: voter 2 knows
+    joins: bool = False  # somebody wants in: voters 2 and 3 know
     renews: bool = True  # somebody wants a view with the same members: every voter knows
     changes: int = 1  # epochs that may be decided
     replaces: bool = False  # voter 4 is to take the place of voter 3: voter 1 is told so
+    returns: bool = False  # and later voter 3 in the place of voter 4 again
+    gives_up: bool = False  # a voter may give up its ballot at any time, and start another
     old_wish: bool = False  # what m said when it wanted in is still under way, and may come again
     cut: tuple[Node, ...] = ()  # voters that m cannot reach: their promises to it have run out
     obstinate: bool = False
@@ -106,7 +108,7 @@ class Group(Struct, frozen=True):
         if self.apart and me == 1:
             pair: Any = ((Z, M),)
             made.apart = pair
-        if self.joins and me == 2:
+        if self.joins and me in (2, 3):
             joiner: Any = JOINER
             made.joiners, made.vouched = (joiner,), ((JOINER, D), *vouched)
         if self.replaces and me == 1:
@@ -143,6 +145,9 @@ class Mouth:
     def leased(self, until: float) -> None:
         pass
 
+    def comes_back(self) -> None:
+        pass
+
 
 class VoterNode(State):
     me: Node
@@ -171,6 +176,11 @@ class VoterNode(State):
         mouth = Mouth(self.group, out)
         if name == "propose":
             self.voter.propose(0.0, mouth)
+        elif name == "give up":
+            self.voter.give_up()
+        elif name == "order":
+            others: Any = ((1, ""), (2, ""), (3, ""))
+            self.voter.wanted = others
         elif name == "restart":
             self.voter = self.restart()
             self.restarted += 1
@@ -187,6 +197,8 @@ class VoterNode(State):
         if voter.decided.epoch > group.changes or not voter.votes_here:
             return []
         found = []
+        if voter.ballot and not voter.value and group.gives_up:
+            found.append("give up")
         if not voter.ballot and (voter.wants(_unvouched(voter)) if group.only_if_it_must else True):
             found.append("propose")
         for peer, _ in voter.vouched:
@@ -196,6 +208,8 @@ class VoterNode(State):
                 may_renew = self.me not in group.cut and not voter.refuses(Beat(0, peer, voter.decided.epoch))
                 if not (group.obstinate and may_renew):
                     found.append(f"promise to {peer}")
+        if group.returns and self.me == 1 and voter.decided.epoch == 2 and not voter.wanted:
+            found.append("order")
         if self.restarted < group.restarts:
             found.append("restart")
         return found

@@ -50,9 +50,13 @@ class StoreGroup(Struct, frozen=True):
     form: ClassVar[str] = "views"
     needs: ClassVar[Needs] = Needs()
 
+    @property
+    def view(self) -> Decision:
+        return Decision(1, tuple(sorted((OTHER, M) if self.joins else (OTHER, THIRD, M))))
+
     def start(self, me: Node, shape: Any, inside: Any = None) -> Any:
-        members = (OTHER, M) if self.joins else (OTHER, THIRD, M)
-        view = Decision(1, tuple(sorted(members)))
+        view = self.view
+        members = view.members
         beats = tuple(
             Heartbeat(peer.id, 1, (M.id,) if self.apart and peer == OTHER else ()) for peer in sorted(members)
         )
@@ -87,6 +91,9 @@ class Pen:
         pass
 
     def complain(self, sentence: str) -> None:
+        raise AssertionError(sentence)
+
+    def refuse(self, sentence: str) -> None:
         raise AssertionError(sentence)
 
 
@@ -164,14 +171,14 @@ class Truth(Observer):
 
     def __init__(self, group: StoreGroup) -> None:
         # The request that m's lease rests on (0: none); the heartbeats of m that somebody has no patience with any more, up to which;
-        # the heartbeat that each request of m has written; was a view without m; what went wrong.
-        self.start = (int(group.leased), 0, ((1, 1),), False, "")
+        # the heartbeat that each request of m has written; was a view without m; the newest view; what went wrong.
+        self.start = (int(group.leased), 0, ((1, 1),), False, group.view, "")
 
     def wants(self, event: Event) -> bool:
         return event[0] in ("wrote", "no patience", "leased", "lapsed", "view")
 
     def step(self, state: Any, events: tuple[Event, ...]) -> Any:
-        rests, over, written, out, wrong = state
+        rests, over, written, out, view, wrong = state
         for what, _, detail in events:
             match what:
                 case "wrote":
@@ -187,10 +194,14 @@ class Truth(Observer):
                 case "lapsed":
                     rests = 0
                 case "view":
-                    out = out or M not in detail.members
+                    if detail.epoch != view.epoch + (detail.members != view.members or not detail.leaving):
+                        wrong = wrong or "epochs are not one after the other"
+                    if out and M in detail.members:
+                        wrong = wrong or "one that was left out is a member again"
+                    out, view = out or M not in detail.members, detail
         if rests and out:
             wrong = "it believes and is left out"
-        return rests, over, written, out, wrong
+        return rests, over, written, out, view, wrong
 
 
 class Stored(Model):
@@ -253,7 +264,7 @@ def explore(
 ) -> tuple[Search, Outcome, dict[str, str]]:
     model = Stored(group)
     wrong = NothingIsWrong(model, Truth)
-    wrong.name = "who is left out does not believe"
+    wrong.name = "one view an epoch; who is left out does not believe"
     checks = Checks([wrong, NoAssertionFails(model), LeftOut(model)])
     search = Search(model, checks)
     outcome = search.run(max_states, progress=progress)

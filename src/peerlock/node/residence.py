@@ -24,7 +24,7 @@ from peerlock.node.voting import Decision, Ruling, Vouch
 from peerlock.node.wire import Peer
 
 JOINING_S = 0.2  # between the beats of who is not a member yet
-LOST_S = 1.0  # after which an answer will not come
+LOST = 1 / 3  # of a lease: after that an answer will not come
 NO_VIEW = Decision(0, ())
 
 
@@ -50,6 +50,9 @@ class House(Protocol):
         """Of a store."""
 
     def complain(self, sentence: str) -> None: ...
+
+    def refuse(self, sentence: str) -> None:
+        """This node cannot be a member, and waiting does not help."""
 
     def anew(self) -> None:
         """This incarnation may have been a member without knowing: another one is needed."""
@@ -99,11 +102,18 @@ class Residence:
         self.beat_at = 0.0  # who is in it beats at once
         self.house.learned(decision)
 
+    def comes_back(self) -> None:
+        """Of a tenant: it may have been taken in and left out again without hearing of it."""
+        self.house.anew()
+
     def leased(self, until: float) -> None:
         self.house.leased(until)
 
     def complain(self, sentence: str) -> None:
         self.house.complain(sentence)
+
+    def refuse(self, sentence: str) -> None:
+        self.house.refuse(sentence)
 
     def reached(self, peers: frozenset[Peer], now: float) -> None:
         self.links = peers
@@ -173,8 +183,12 @@ class AtVoters(Residence):
             self.tenant.wish = "join" if yes else "look"
 
     def arrive(self, me: Peer, now: float) -> None:
-        before = self.decision if self.started else Decision(0, (), self.voters)
-        self.tenant = self.tenants_of(me, self.leases_of(self.lease_s), before, "look" if before.members else "join")
+        before, number = (
+            (self.decision, self.tenant.lease.number) if self.started else (Decision(0, (), self.voters), 0)
+        )
+        # Beats are numbered on: an answer to one of an earlier incarnation, late as it may be, confirms nothing of this one.
+        lease = self.leases_of(self.lease_s, number)
+        self.tenant = self.tenants_of(me, lease, before, "look" if before.members else "join")
         self.started, self.since, self.beat_at = True, now, 0.0
         self.tick(now)
 
@@ -275,7 +289,7 @@ class AtStore(Residence):
         self.now = now
         if self.asked is not None:
             # No answer: it may have been taken in, and left out again. Then it must not come back as the same.
-            if now - self.asked[1] > LOST_S and not self.leaving:
+            if now - self.asked[1] > LOST * self.lease_s and not self.leaving:
                 self.asked = None
                 self.house.anew()
                 return

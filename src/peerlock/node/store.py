@@ -85,6 +85,9 @@ class Asks(Protocol):
 
     def complain(self, sentence: str) -> None: ...
 
+    def refuse(self, sentence: str) -> None:
+        """This node cannot be a member."""
+
 
 class Lodger(State):
     me: Peer
@@ -148,7 +151,10 @@ class Lodger(State):
             return bool(self.dead(steady)) and self.swap(steady, out)  # nobody else may be left to do it
         if self.wish == "leave":
             return self.me in self.members and self.swap(steady, out)
-        return self.is_member and not self.is_marked and self.swap(steady, out)
+        if self.is_marked:
+            # Nobody else may be left to do it; and who is the only one left need not be marked.
+            return (bool(self.dead(steady)) or self.members == (self.me,)) and self.swap(steady, out)
+        return self.is_member and self.swap(steady, out)
 
     def swap(self, steady: float, out: Asks, take_in: bool = False) -> bool:
         decided = self.decision
@@ -159,16 +165,20 @@ class Lodger(State):
         if take_in:
             members.add(self.me)
         beats = tuple((who, self.revision_of(who)) for who in dead)
-        if members == set(decided.members) and not self.renew:
-            victim = self.victim()
-            if victim is None or victim in decided.leaving:
+        lease_s = self.lease.lease_s
+        if members == set(decided.members) and not self.renew and self.members != decided.leaving:
+            victim = self.victim(steady)
+            if victim is None:
                 return False
-            marked = Decision(decided.epoch, decided.members, leaving=tuple(sorted({*decided.leaving, victim})))
+            leaving = tuple(sorted({*decided.leaving, victim}))
+            marked = Decision(decided.epoch, decided.members, leaving=leaving, lease_s=lease_s)
             out.ask(Swap(self.next(), self.snapshot.revision, (), marked))
             return True
         gone = tuple(peer.id for peer in decided.members if peer not in members)
-        marked_still = tuple(peer for peer in decided.leaving if peer in members)
-        view = Decision(decided.epoch + 1, tuple(sorted(members)), leaving=marked_still)
+        still = tuple(peer for peer in decided.leaving if peer in members)
+        if len(still) == len(members):
+            still = ()  # somebody must be left who may renew
+        view = Decision(decided.epoch + 1, tuple(sorted(members)), leaving=still, lease_s=lease_s)
         out.ask(Swap(self.next(), self.snapshot.revision, beats, view, self.me.id if take_in else 0, gone))
         return True
 
@@ -181,9 +191,15 @@ class Lodger(State):
     def revision_of(self, who: int) -> int:
         return next((revision for other, revision, _ in self.seen if other == who), 0)
 
-    def victim(self) -> Peer | None:
-        """Of pairs that cannot talk to each other: who is in the most of them, else the last in order."""
-        here = {peer.id: peer for peer in self.members}
+    def victim(self, steady: float) -> Peer | None:
+        """Of pairs that cannot talk to each other: who is in the most of them, else the last in order.
+
+        What the dead said last does not count, nor who is marked already; and the last one is never marked.
+        """
+        dead = self.dead(steady)
+        here = {peer.id: peer for peer in self.members if peer not in self.decision.leaving and peer.id not in dead}
+        if len(here) < 2:
+            return None
         pairs = {
             frozenset((here[beat.id], here[far]))
             for beat in self.snapshot.beats
@@ -231,6 +247,13 @@ class Lodger(State):
             )
             return
         was_member = self.is_member
+        said = snapshot.decision.lease_s if snapshot.decision is not None and snapshot.decision.members else 0.0
+        if said and said != self.lease.lease_s and not was_member:
+            out.refuse(
+                f"the members of this group take a lease to be {said:g} s, and this node {self.lease.lease_s:g} s: it must be the same "
+                "for all. Set lease_s, or let everybody leave first"
+            )
+            return
         self.snapshot = snapshot
         before = {who: (revision, since) for who, revision, since in self.seen}
         there = {beat.id: beat.revision for beat in snapshot.beats}

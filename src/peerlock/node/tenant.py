@@ -22,6 +22,9 @@ class Hears(Protocol):
     def leased(self, until: float) -> None:
         """The node may believe until then."""
 
+    def comes_back(self) -> None:
+        """This incarnation may have been a member without knowing. It must not become one again."""
+
 
 class Tenant(State):
     me: Peer
@@ -30,6 +33,7 @@ class Tenant(State):
     wish: str = "join"  # or look (it would, but cannot yet), or leave, or nothing
     renew: bool = False
     apart: tuple[Peer, ...] = ()  # members that it cannot reach
+    asked: int = -1  # the epoch after which it has asked to be taken in; -1: never
 
     def __copy__(self) -> Tenant:
         made: Tenant = super().__copy__()  # type: ignore[misc]
@@ -41,7 +45,9 @@ class Tenant(State):
         return self.me in self.decision.members and self.wish != "leave"
 
     def beat(self, now: float, out: Hears) -> None:
-        beat = Beat(self.lease.beat(now), self.me, self.decision.epoch, self.asks(), self.apart)
+        beat = Beat(self.lease.beat(now), self.me, self.decision.epoch, self.asks(), self.apart, self.lease.lease_s)
+        if self.wish == "join" and self.asked < 0:
+            self.asked = self.decision.epoch
         for name in self.decision.electors:
             out.send(name, beat)
 
@@ -58,6 +64,12 @@ class Tenant(State):
     def learn(self, decision: Decision, out: Hears) -> None:
         if decision.epoch <= self.decision.epoch:
             return
+        if self.wish in ("join", "look") and self.me not in decision.members and 0 <= self.asked < decision.epoch - 1:
+            self.decision = decision
+            out.comes_back()
+            return
+        if self.asked == decision.epoch - 1:
+            self.asked = -1  # it was not taken into that one, or it is in it now
         was_member, others = self.is_member, decision.since != self.decision.since
         self.decision, self.renew = decision, False
         if others:

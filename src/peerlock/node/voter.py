@@ -13,9 +13,10 @@ A voter does two things. It *vouches*: a member that beats is promised that this
    first half somebody would believe who is not in the next view. Without the second two voters block each other for ever:
    one has accepted a view without m and may not take it back, the other renews m again and again and may not accept.
 3. A voter that was restarted has forgotten its promises. It vouches for everybody until D after its start. So does one
-   that was not a voter in the epoch before.
+   that was not a voter in the epoch before, or has not heard of that epoch and the voters have changed since.
 4. A proposer leaves out those that a majority does not vouch for any more, or one end of a pair that cannot talk to each
-   other. If somebody has accepted a view, it proposes that one, as Paxos has it.
+   other; it takes in those that a majority has heard of. If somebody has accepted a view, it proposes that one, as Paxos
+   has it.
 5. Who refuses a renewal because of an epoch that is not decided proposes in it itself.
 6. Somebody is taken in who has said that it knows the epoch before, and is in none: so no incarnation comes back.
 7. A voter that has accepted a view with other voters renews nobody until that is decided, and then only who knows it.
@@ -138,6 +139,10 @@ class Voter(State):
         if not self.votes_here:
             out.answer(peer, Vouch(beat.number, False, newer, f"{self.me} is no voter any more"))
             return
+        if beat.lease_s > self.lease_s:
+            why = f"its lease is {beat.lease_s:g} s and that of the voter {self.me} is {self.lease_s:g} s: they must be the same"
+            out.answer(peer, Vouch(beat.number, False, newer, why))
+            return
         if beat.wish == "leave":
             self.on_leave(peer)
             out.answer(peer, Vouch(beat.number, False, newer, "it leaves"))
@@ -208,7 +213,7 @@ class Voter(State):
         decided = self.decided
         vouched = tuple(peer for peer in decided.members if self.vouches(peer))
         leavers = tuple(peer for peer in decided.members if peer in self.leavers)
-        return Promise(decided.epoch + 1, ballot, self.accepted, vouched, leavers)
+        return Promise(decided.epoch + 1, ballot, self.accepted, vouched, leavers, self.joiners)
 
     def on_accept(self, source: str, message: Accept, now: float, out: Votes) -> None:
         self.learn(message.decided, now, out)
@@ -243,7 +248,9 @@ class Voter(State):
         if decision.epoch <= self.decided.epoch:
             return False
         before, self.decided = self.decided, decision
-        self.promised, self.accepted, self.doubted, self.renew, self.wanted = 0, None, (), False, ()
+        self.promised, self.accepted, self.doubted, self.renew = 0, None, (), False
+        if decision.voters != before.voters:
+            self.wanted = ()
         self.joiners = ()  # who is not in yet says again that it wants to be
         self.leavers = tuple(peer for peer in self.leavers if peer in decision.members)
         self.apart = tuple(pair for pair in self.apart if pair[0] in decision.members and pair[1] in decision.members)
@@ -251,8 +258,8 @@ class Voter(State):
         for peer in decision.members:
             if peer not in before.members and not self.vouches(peer):
                 self.vouch(peer, now)  # it has a little time to be heard of
-        if self.me not in before.electors:
-            self.vouch(EVERYBODY, now)
+        if self.me not in before.electors or decision.since > before.epoch + 1:
+            self.vouch(EVERYBODY, now)  # it was no voter in the epoch before, or does not know whether it was
         self.give_up()
         out.decided(decision)
         return True
@@ -289,7 +296,8 @@ class Voter(State):
             return
         self.value = self.choice()
         if self.value is None:
-            self.give_up()
+            if len(self.answers) == len(self.decided.voters):
+                self.give_up()  # else the next answer may tell of somebody to be left out
             return
         self.ask(out)
         self.vote_for_it(now, out)
@@ -339,13 +347,22 @@ class Voter(State):
         members = set(decided.members) - set(self.leaving()) - set(self.unvouched())
         victim = self.victim(tuple(sorted(members)))
         members -= {victim} if victim is not None else set()
-        members |= set(self.joiners)
+        members |= {peer for peer in self.known() if peer not in self.leavers}
         voters = self.wanted or decided.voters
         same = members == set(decided.members) and voters == decided.voters
         if same and not self.renew and not self.doubted:
             return None
         since = decided.since if voters == decided.voters else decided.epoch + 1
         return Decision(decided.epoch + 1, tuple(sorted(members)), voters, since)
+
+    def known(self) -> set[Peer]:
+        """Joiners that a majority has heard of: one that reaches only a few voters would never have a lease."""
+        everybody = {peer for _, answer in self.answers for peer in answer.joiners}
+        return {
+            peer
+            for peer in everybody
+            if sum(peer in answer.joiners for _, answer in self.answers) >= self.decided.majority
+        }
 
     def unvouched(self) -> tuple[Peer, ...]:
         """Members that a majority does not vouch for, by its answers."""

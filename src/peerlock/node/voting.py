@@ -31,6 +31,7 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     voters: tuple[tuple[str, str], ...] = ()  # who decides the next one: name and address; none: another registry does
     since: int = 0  # the first epoch with these voters
     leaving: tuple[Peer, ...] = ()  # with a store: members that may renew their leases no more
+    lease_s: float = 0.0  # with a store: what all of them take a lease to be
 
     @property
     def electors(self) -> tuple[str, ...]:
@@ -47,10 +48,11 @@ class Beat(Struct, frozen=True, array_like=True, tag=0):
     epoch: int  # the newest that it knows to be decided
     wish: str = ""  # join, look (not yet), leave, renew (a view with the same members), or nothing
     apart: tuple[Peer, ...] = ()  # members that it cannot reach
+    lease_s: float = 0.0  # what it takes a lease to be
 
 
 class Vouch(Struct, frozen=True, array_like=True, tag=1):
-    number: int  # of the beat
+    number: int  # of the beat; numbers go on from one incarnation of a node to the next
     ok: bool  # that member is not left out by this voter for D from now on
     decision: Decision | None = None  # if it is newer than what the member knew
     why: str = ""  # not ok
@@ -67,6 +69,7 @@ class Promise(Struct, frozen=True, array_like=True, tag=3):
     accepted: tuple[int, Decision] | None  # the newest ballot in which this voter has accepted something
     vouched: tuple[Peer, ...]  # members whom this voter vouches for
     leavers: tuple[Peer, ...]
+    joiners: tuple[Peer, ...] = ()  # who has said here that it wants in
 
 
 class Accept(Struct, frozen=True, array_like=True, tag=4):
@@ -111,6 +114,8 @@ class Salute(Struct, frozen=True, array_like=True, tag=10):
     name: str
     voter: bool
     run: int = 0  # of a voter: a number that each start of it chooses anew
+    lease_s: float = 0.0  # the same for everybody: a lease must be over before a promise is
+    epoch: int = -1  # of a voter: the newest that it knows
     sentence: str = ""  # why this is the last frame, if it is
 
 
