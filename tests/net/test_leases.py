@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +55,25 @@ def place(tmp_path: Path, server: Cluster) -> Place:
 
 
 async def _join(joining: Any) -> Node:
+    """A node that has a lease."""
     node: Node = await joining
+    async with node.lock("x"):
+        pass
     return node
+
+
+@asynccontextmanager
+async def joined(place: Place, name: str, **more: Any) -> AsyncIterator[Node]:
+    node = await _join(peerlock.join("g", **place.words(name, **more)))
+    try:
+        yield node
+    finally:
+        await node.leave()
 
 
 def test_a_body_is_cancelled_and_the_loss_is_raised(place: Place) -> None:
     async def whole() -> None:
-        async with peerlock.join("g", **place.words("a")) as node:
+        async with joined(place, "a") as node:
             reached = []
             with place.away():
                 with pytest.raises(LockLost, match="It was held until now"):
@@ -82,7 +94,7 @@ def test_a_body_is_cancelled_and_the_loss_is_raised(place: Place) -> None:
 
 def test_who_looks_is_told_before_any_timer_had_its_turn(place: Place) -> None:
     async def whole() -> None:
-        async with peerlock.join("g", **place.words("a")) as node:
+        async with joined(place, "a") as node:
             with place.away():
                 with pytest.raises(LockLost):
                     async with node.lock("x") as hold:
@@ -110,7 +122,7 @@ def test_who_looks_is_told_before_any_timer_had_its_turn(place: Place) -> None:
 
 def test_the_end_of_a_body_tells_it_too(place: Place) -> None:
     async def whole() -> None:
-        async with peerlock.join("g", **place.words("a")) as node:
+        async with joined(place, "a") as node:
             with place.away(), pytest.raises(LockLost):
                 async with node.lock("x"):
                     time.sleep(1.5 * LEASE_S)
@@ -121,7 +133,7 @@ def test_the_end_of_a_body_tells_it_too(place: Place) -> None:
 
 def test_a_busy_loop_keeps_its_locks(place: Place) -> None:
     async def whole() -> None:
-        async with peerlock.join("g", **place.words("a")) as node, node.lock("x") as hold:
+        async with joined(place, "a") as node, node.lock("x") as hold:
             for _ in range(3):
                 time.sleep(1.5 * LEASE_S)
                 hold.check()
@@ -155,13 +167,14 @@ def test_a_loop_that_hangs_loses_them(place: Place) -> None:
 
 def test_threads_are_told(place: Place) -> None:
     with peerlock.sync.join("g", **place.words("a")) as node:
+        with node.lock("x"):
+            pass
         with place.away():
             with pytest.raises(LockLost):
                 with node.lock("x") as hold:
                     assert hold.lost.wait(5 * LEASE_S)
                     with pytest.raises(LockLost):
                         hold.check()
-            hold = None  # type: ignore[assignment]
         held = node.lock("x").acquire(timeout=10)
         with place.away():
             time.sleep(1.5 * LEASE_S)
@@ -171,7 +184,7 @@ def test_threads_are_told(place: Place) -> None:
 
 def test_nested_locks_are_lost_together(place: Place) -> None:
     async def whole() -> None:
-        async with peerlock.join("g", **place.words("a")) as node:
+        async with joined(place, "a") as node:
             with place.away(), pytest.raises(LockLost):
                 async with node.lock("x"), node.lock("y"):
                     await asyncio.sleep(10 * LEASE_S)
@@ -184,7 +197,7 @@ def test_nested_locks_are_lost_together(place: Place) -> None:
 
 def test_a_users_own_cancellation_goes_on(place: Place) -> None:
     async def whole() -> None:
-        async with peerlock.join("g", **place.words("a")) as node:
+        async with joined(place, "a") as node:
 
             async def body() -> None:
                 async with node.lock("x"):
