@@ -177,10 +177,11 @@ def test_the_real_store_does_what_the_one_in_memory_does(tmp_path: Path) -> None
     async def whole(cluster: Cluster) -> None:
         store, shelf = EtcdStore("g", Etcd(tuple(cluster.clients))), Shelf()
         old: Any = None
-        pairs = []
+        pairs: list[Any] = []
         for number, request in enumerate(requests, 1):
             asked = []
-            for state in (pairs[-1][0][1], pairs[-1][1][1]) if pairs else (None, None):
+            states: tuple[Any, Any] = (pairs[-1][0][1], pairs[-1][1][1]) if pairs else (None, None)
+            for state in states:
                 match request:
                     case "renew a":
                         made: Any = Renew(number, state.revision, 11, (12,))

@@ -214,7 +214,8 @@ def test_a_voter_is_replaced(tmp_path: Path) -> None:
             await asyncio.sleep(1.5 * LEASE_S)
             async with asyncio.timeout(20), nodes[0].lock("x"):
                 pass
-            assert [name for name, _ in nodes[0].registry.residence.decision.voters] == ["v1", "v2", "v4"]
+            registry: Any = nodes[0].registry
+            assert [name for name, _ in registry.residence.decision.voters] == ["v1", "v2", "v4"]
             again = await asyncio.to_thread(
                 CliRunner().invoke, app.app,
                 ["voters", "replace", "v3", f"v4={new}", "-g", "g", "--config", str(group.config())],

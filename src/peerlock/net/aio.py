@@ -146,6 +146,8 @@ class Hold(AnyHold):
     async def __aexit__(self, *what: object) -> None:
         if self.state == HELD:
             self.release()
+        elif self.state == LOST:
+            raise self.loss()
 
     def woken(self) -> None:
         future = self._future
@@ -363,8 +365,11 @@ class Lock:
                 if task.uncancel() > hold._cancelled and kind is asyncio.CancelledError:
                     return  # somebody else has cancelled the task as well: that goes on
                 if kind is not asyncio.CancelledError:
-                    with contextlib.suppress(asyncio.CancelledError):
+                    try:
                         await asyncio.sleep(0)  # ours was not delivered yet, and must not hit what comes after
+                    except asyncio.CancelledError:
+                        if task.cancelling() > hold._cancelled:
+                            raise  # it was somebody else's as well
             raise hold.loss() from error
 
     def _hold_of_this_body(self, task: Any) -> Hold | None:
@@ -427,20 +432,9 @@ class Node(Shell):
     @asynccontextmanager
     async def lock_all(self, names: Iterable[str]) -> AsyncIterator[tuple[Hold, ...]]:
         """Several locks, taken in one global order, so that two that want the same never wait for each other."""
-        wanted = sorted(set(names))
-        holds: list[Hold] = []
-        locks = [self.lock(name) for name in wanted]
-        taken: list[Lock] = []
-        try:
-            for lock in locks:
-                holds.append(await lock.__aenter__())
-                taken.append(lock)
-            yield tuple(holds)
-        except BaseException as error:
-            await _undo(taken, error)
-            raise
-        else:
-            await _undo(taken, None)
+        locks = [self.lock(name) for name in sorted(set(names))]
+        async with contextlib.AsyncExitStack() as stack:
+            yield tuple([await stack.enter_async_context(lock) for lock in locks])
 
     async def status(self, wait_s: float = STATUS_S) -> NodeStatus:
         """Members, epoch, and every lock that is held or waited for, wherever in the group."""
@@ -584,11 +578,6 @@ class Node(Shell):
         return f"<node {self.name} of the group {self.group}, epoch {self.epoch}>"
 
 
-async def _undo(taken: list[Lock], error: BaseException | None) -> None:
-    for lock in reversed(taken):
-        await lock.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
-
-
 class Joining:
     """`await` it, or use it with `async with`: a node that is a member of its group."""
 
@@ -603,6 +592,8 @@ class Joining:
         try:
             node.enter_group()
             await started.wait()
+            if node.failure is not None:
+                raise node.failure
         except BaseException:
             await node.leave()
             raise

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import selectors
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -32,7 +33,8 @@ if not hasattr(time, "CLOCK_BOOTTIME"):  # Linux has it; elsewhere a suspended m
 
 class Bureau:
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.selector = selectors.DefaultSelector()
+        self.loop = asyncio.SelectorEventLoop(self.selector)
         self.tasks: set[asyncio.Task[Any]] = set()
         self.stopped = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -66,6 +68,15 @@ class Bureau:
         self.tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a task of %s has ended", self.thread.name, exc_info=task.exception())
+
+    def descriptors(self) -> list[int]:
+        """All that this thread has open: a forked child must not keep them."""
+        try:
+            found = [key.fd for key in self.selector.get_map().values()]
+            fileno = getattr(self.selector, "fileno", None)
+            return [*found, *([fileno()] if fileno is not None else [])]
+        except (RuntimeError, AttributeError, ValueError):
+            return []  # it has ended
 
     async def end_tasks(self) -> None:
         """In this thread: nothing more is to be done."""

@@ -10,21 +10,23 @@ import asyncio
 import contextlib
 import secrets
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from peerlock.errors import RegistryError, UsageError
-from peerlock.net.bureau import Bureau, boottime, log
+from peerlock.errors import ProtocolError, RegistryError, UsageError
+from peerlock.net.bureau import Bureau, log
 from peerlock.net.host import check_name, directory_for, make_private
-from peerlock.net.leased import LEASE_S, Household, LeasedRegistry, check_tls
+from peerlock.net.leased import Household, LeasedRegistry, check_tls, checked_lease
 from peerlock.net.lines import VERSION, Dialler, Line, Party, close_server, serve
 from peerlock.net.record import RecordFile, Stored
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address, tls_context
+from peerlock.node.lease import promise_s
 from peerlock.node.office import Office
 from peerlock.node.residence import AtVoters
-from peerlock.node.voter import Record, Voter
+from peerlock.node.voter import EVERYBODY, Record, Voter
 from peerlock.node.voting import Beat, Decision, Envelope, Order, Outcome, Ruling, Salute, Vouch
 from peerlock.node.wire import Peer
 
@@ -62,8 +64,9 @@ class Booth(Party):
         tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
         first_start: bool = False,
         bind: str | None = None,
-        clock: Callable[[], float] = boottime,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Its clock does not count suspension: promises may become longer by that, and never shorter."""
         self.group, self.name, self.tls, self.lease_s, self.clock = group, name, tls, lease_s, clock
         self.where = parse_address(name, dict(voters)[name])
         self.source = bind
@@ -80,6 +83,7 @@ class Booth(Party):
         self.office: Office | None = None
         self.refused = ""  # why this voter does not vote
         self.cleared: set[str] = set()  # voters that know of no later record of ours
+        self.at_first: set[str] = set()  # voters that know of no view yet
         self.members: dict[Peer, Line] = {}  # by which line each beats
         self.guests: set[Line] = set()
         self.diallers: dict[str, Dialler] = {}
@@ -116,17 +120,43 @@ class Booth(Party):
 
     def start_if_cleared(self) -> None:
         """A voter votes when enough of the others have confirmed that its record is not an old copy."""
+        if self.office is not None or self.refused:
+            return
         decided = self.stored.record.decided
-        electors = set(decided.electors) or dict(self.known).keys()
-        needed = len(electors) // 2 + 1 - (self.name in electors)
-        if self.office is None and not self.refused and len(self.cleared & set(electors)) >= needed:
-            voter = self.voters_of.restarted(self.name, self.lease_s, self.stored.record, self.clock())
-            self.office = Office(voter, self, self.clock())
+        if decided.epoch == 0:
+            # The beginning of a group, or of a voter in one that there is already: that must be told apart. So all begin together.
+            if self.at_first < {name for name, _ in self.known if name != self.name}:
+                return
+        else:
+            electors = set(decided.electors)
+            if len(self.cleared & electors) < len(electors) // 2 + 1 - (self.name in electors):
+                return
+        now = self.clock()
+        voter = self.voters_of.restarted(self.name, self.lease_s, self.stored.record, now)
+        if self.stored.lease_s > self.lease_s:
+            voter.vouched = (
+                (EVERYBODY, now + promise_s(self.stored.lease_s)),
+            )  # what it has promised before was longer
+        self.office = Office(voter, self, now)
+        log.info("group %s: %s votes, from epoch %s on", self.group, self.name, decided.epoch + 1)
 
     # -- lines ---------------------------------------------------------------------------------------------
 
     def salute(self, sentence: str = "") -> Salute:
-        return Salute(VERSION, self.group, self.name, True, self.run, sentence or self.refused)
+        return Salute(
+            VERSION,
+            self.group,
+            self.name,
+            True,
+            self.run,
+            self.lease_s,
+            self.decided_here.epoch,
+            sentence or self.refused,
+        )
+
+    @property
+    def decided_here(self) -> Decision:
+        return self.office.voter.decided if self.office is not None else self.stored.record.decided
 
     def counters(self, name: str) -> tuple[int, int]:
         return self.stored.counter, self.seen.get(name, 0)
@@ -136,13 +166,19 @@ class Booth(Party):
         return sum(not guest.known for guest in self.guests) <= 256
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
-        if line.is_voter:
+        if self.is_one_of_us(line):
             if not self.trusts(line, envelope):
                 return
             self.cleared.add(line.name)
+            if line.epoch == 0:
+                self.at_first.add(line.name)
             self.start_if_cleared()
-            if line.dialled is not None and self.office is not None and self.office.voter.decided.epoch:
-                line.say(Ruling(self.office.voter.decided))
+            if self.decided_here.epoch:
+                line.say(Ruling(self.decided_here))
+
+    def is_one_of_us(self, line: Line) -> bool:
+        """A voter, by its own word and by ours."""
+        return line.is_voter and line.name in {*dict(self.known), *self.decided_here.electors}
 
     def trusts(self, line: Line, envelope: Envelope) -> bool:
         """Is the other's record as new as what it has said before, and is ours?
@@ -181,7 +217,8 @@ class Booth(Party):
 
     def hear(self, line: Line, envelope: Envelope) -> None:
         word = envelope.word
-        if line.is_voter and not self.trusts(line, envelope):
+        ours = self.is_one_of_us(line)
+        if ours and not self.trusts(line, envelope):
             return
         if isinstance(word, Salute):
             if word.sentence:
@@ -190,16 +227,41 @@ class Booth(Party):
         if isinstance(word, Order):
             self.on_order(line, word)
             return
-        if self.office is None:
-            return
         try:
-            if isinstance(word, Beat):
+            if self.office is None:
+                if ours and isinstance(word, Ruling):
+                    self.on_news(word.decision)
+            elif isinstance(word, Beat):
+                if word.peer.name != line.name:
+                    raise ProtocolError(f"{line.name} speaks for {word.peer.name}")
                 self.members[word.peer] = line
                 self.office.on_beat(word, self.clock())
-            elif line.is_voter and not isinstance(word, Vouch | Outcome):
+            elif ours and not isinstance(word, Vouch | Outcome):
                 self.office.receive(line.name, word, self.clock())
         except RegistryError as problem:
-            self.refuse(f"{problem} The voter {self.name} cannot write its record, and does not vote.")
+            self.cannot_write(problem)
+
+    def on_news(self, decision: Decision) -> None:
+        """Before it votes: what was decided while it was away, which may name other voters to be asked."""
+        if decision.epoch > self.stored.record.decided.epoch:
+            self.save(Record(decision))
+            self.redial()
+        self.start_if_cleared()
+
+    def cannot_write(self, problem: RegistryError) -> None:
+        """A disk that is full may have room again: then this voter starts again, from what is on it."""
+        self.complain(f"{problem} The voter {self.name} does not vote until it can.")
+        self.office = None
+        asyncio.get_running_loop().call_later(1.0, self.start_again)
+
+    def start_again(self) -> None:
+        try:
+            self.stored = self.file.read(False, self.stored.record)
+            self.save(self.stored.record)
+        except RegistryError as problem:
+            self.cannot_write(problem)
+            return
+        self.start_if_cleared()
 
     def lost(self, line: Line) -> None:
         self.guests.discard(line)
@@ -213,8 +275,16 @@ class Booth(Party):
         self.file.write(self.stored)
 
     def save(self, record: Record) -> None:
-        self.stored = Stored(self.group, self.name, self.stored.counter + 1, dict(self.seen), record)
-        self.write()
+        stored = Stored(
+            self.group,
+            self.name,
+            self.stored.counter + 1,
+            dict(self.seen),
+            record,
+            max(self.lease_s, self.stored.lease_s),
+        )
+        self.file.write(stored)
+        self.stored = stored
 
     def send(self, to: str, message: Any) -> None:
         dialler = self.diallers.get(to)
@@ -251,7 +321,7 @@ class Booth(Party):
         try:
             self.office.tick(self.clock())
         except RegistryError as problem:
-            self.refuse(f"{problem} The voter {self.name} cannot write its record, and does not vote.")
+            self.cannot_write(problem)
         for dialler in self.diallers.values():
             dialler.hang_up_if_silent(2 * self.lease_s)
 
@@ -263,6 +333,15 @@ class Booth(Party):
             )
             return
         before = dict(office.voter.decided.voters)
+        try:
+            check_name("node", order.new)
+            parse_address(order.new, order.address)
+        except UsageError as problem:
+            line.say(Outcome(False, str(problem)))
+            return
+        if order.address in before.values():
+            line.say(Outcome(False, f"{order.address} is the address of another voter: {before}."))
+            return
         if order.old not in before or order.new in before:
             line.say(
                 Outcome(
@@ -339,6 +418,9 @@ class EmbeddedRegistry(LeasedRegistry):
         self.diallers[to].say(message)
         self.diallers[to].hang_up_if_silent(self.lease_s)
 
+    def descriptors(self) -> list[int]:
+        return [*super().descriptors(), *([self.booth.file.lock] if self.booth is not None else [])]
+
     def close(self) -> None:
         done = asyncio.run_coroutine_threadsafe(self._close(), self.bureau.loop) if not self.bureau.stopped else None
         if done is not None:
@@ -357,10 +439,13 @@ class EmbeddedRegistry(LeasedRegistry):
 class _MemberParty(Party):
     def __init__(self, registry: EmbeddedRegistry) -> None:
         self.registry, self.group, self.tls = registry, registry.group, registry.tls_contexts
-        self.source = registry.source
+        self.source, self.name, self.lease_s = registry.source, registry.name, registry.lease_s
 
     def salute(self, sentence: str = "") -> Salute:
-        return Salute(VERSION, self.group, self.registry.name, False, 0, sentence)
+        return Salute(VERSION, self.group, self.name, False, 0, self.lease_s, -1, sentence)
+
+    def not_let_in(self, line: Line, why: str) -> None:
+        self.registry.residence.refuse(f"the voter {line.dialled} does not let this node in: {why}")
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
         self.hear(line, envelope)
@@ -418,7 +503,7 @@ def booth_for(group: str, settings: Any) -> Booth:
         make_private(directory_for(group))
         path = directory_for(group) / f"embedded-{settings.name}"
     return Booth(
-        check_name("group", group), settings.name, voters, path, settings.lease_s or LEASE_S,
+        check_name("group", group), settings.name, voters, path, checked_lease(settings.lease_s),
         tls=tls, first_start=bool(settings.first_start), bind=settings.bind,
     )  # fmt: skip
 
@@ -456,7 +541,7 @@ class _Operator(Party):
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def salute(self, sentence: str = "") -> Salute:
-        return Salute(VERSION, self.group, self.name, False, 0, sentence)
+        return Salute(VERSION, self.group, self.name, False, 0, 0.0, -1, sentence)
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
         line.say(self.order)

@@ -85,9 +85,9 @@ class EtcdStore:
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """To the first endpoint that can be connected to. Once something was sent, there is no second try."""
+        session = await self._session()
         import aiohttp
 
-        session = await self._session()
         problem: Exception | None = None
         for _ in range(len(self.endpoints)):
             endpoint = self.endpoints[0]
@@ -103,20 +103,26 @@ class EtcdStore:
                     if answer.status == 401 or found.get("code") == 16:
                         self.token = None  # it has run out
                         raise OSError(f"{endpoint}: {found.get('error', 'not allowed')}")
+                    if "authentication failed" in str(found.get("error", "")):
+                        raise RegistryError(
+                            f"etcd at {endpoint} does not know the user {self.etcd.user!r} with that password"
+                        )
                     if answer.status != 200:
-                        self._next()
+                        self._next(endpoint)
                         raise OSError(f"{endpoint}: {found.get('error', answer.status)}")
                     return found
             except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as why:
-                self._next()
+                self._next(endpoint)
                 problem = why
             except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, ValueError) as why:
-                self._next()
+                self._next(endpoint)
                 raise OSError(f"{endpoint}: {why or type(why).__name__}") from None
         raise OSError(f"none of {', '.join(self.endpoints)} is reached: {problem}")
 
-    def _next(self) -> None:
-        self.endpoints.append(self.endpoints.pop(0))
+    def _next(self, failed: str) -> None:
+        """Another endpoint first, unless some other request has seen to that."""
+        if self.endpoints[0] == failed:
+            self.endpoints.append(self.endpoints.pop(0))
 
     async def _authenticate(self) -> None:
         found = await self.post("/auth/authenticate", {"name": self.etcd.user, "password": self.etcd.password})
@@ -165,9 +171,9 @@ class EtcdStore:
         )
 
     async def watch(self) -> None:
+        session = await self._session()
         import aiohttp
 
-        session = await self._session()
         endpoint = self.endpoints[0]
         headers = {"Authorization": self.token} if self.token else {}
         body = {"create_request": {"key": _64(f"{self.base}view")}}
@@ -228,6 +234,9 @@ class StoreRegistry(LeasedRegistry):
                 await self.store.watch()
             except OSError:
                 await asyncio.sleep(0.3)
+            except RegistryError as problem:
+                self.residence.refuse(str(problem))
+                return
             self.residence.beat_at = 0.0
             if self.residence.started:
                 self.residence.tick(self.clock())
@@ -242,7 +251,7 @@ class StoreRegistry(LeasedRegistry):
             self.residence.complain(f"{self.store.name} does not answer: {problem}")
             return
         except RegistryError as problem:
-            self.residence.complain(str(problem))
+            self.residence.refuse(str(problem))
             return
         if me == self.residence.me:
             self.residence.answered(request.number, done, snapshot, self.clock())

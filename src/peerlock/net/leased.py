@@ -32,7 +32,17 @@ from peerlock.node.wire import Peer
 
 LEASE_S = 5.0
 STALL_S = 10.0
-SHORTEST_S = 0.5
+SHORTEST_S, LONGEST_S = 0.5, 3600.0
+
+
+def checked_lease(lease_s: float | None) -> float:
+    if lease_s is None:
+        return LEASE_S
+    if not SHORTEST_S <= lease_s <= LONGEST_S:
+        raise UsageError(
+            f"A lease is at least {SHORTEST_S} s, so that a busy machine can keep it, and at most {LONGEST_S:g}; got {lease_s!r}."
+        )
+    return lease_s
 
 
 def check_tls(tls: Tls | None, insecure: bool, where: list[Endpoint]) -> None:
@@ -66,11 +76,9 @@ class LeasedRegistry(Registry):
         """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT; `bind`: what this host has."""
         self.group = check_name("group", group)
         self.name = check_name("node", name or f"{socket.gethostname().split('.')[0]}-{os.getpid()}")
-        self.lease_s, self.stall_s = lease_s or LEASE_S, stall_s or STALL_S
-        if self.lease_s < SHORTEST_S:
-            raise UsageError(
-                f"A lease is at least {SHORTEST_S} s, so that a busy machine can keep it; got {self.lease_s:g}."
-            )
+        self.lease_s, self.stall_s = checked_lease(lease_s), STALL_S if stall_s is None else stall_s
+        if not 0 < self.stall_s < inf:
+            raise UsageError(f"stall_s is a number of seconds above 0; got {stall_s!r}.")
         self.patience_s = self.lease_s
         if clock is not None:
             self.clock = clock
@@ -84,7 +92,7 @@ class LeasedRegistry(Registry):
         self.listening: socket.socket | None = None  # for all incarnations
         self.departed = threading.Event()
         self.on_leased: Callable[[float], None] | None = None  # for those who watch
-        self.answered_at = self.clock()
+        self.asked_at: float | None = None  # the node was asked whether it is there, and has not answered
         self.residence = self.make_residence(Household(self))
         self.bureau = Bureau(f"peerlock beats {group}")
         self.watchdog = Watchdog() if watchdog else None
@@ -180,7 +188,9 @@ class LeasedRegistry(Registry):
         return [self.listening.dup(), listen_at(self.control, 0o600)]
 
     def descriptors(self) -> list[int]:
-        return [self.listening.fileno()] if self.listening is not None else []
+        found = [self.listening.fileno()] if self.listening is not None else []
+        found += [self.watchdog.channel.fileno()] if self.watchdog is not None else []
+        return found + self.bureau.descriptors()
 
     def endpoint(self, peer: Peer) -> Endpoint:
         return parse_address(peer.name, peer.address)
@@ -199,7 +209,6 @@ class LeasedRegistry(Registry):
         else:
             me = self.me
             assert me is not None
-            self.answered_at = self.clock()
             self.bureau.call(self._arrive, me)
         return None
 
@@ -233,7 +242,7 @@ class LeasedRegistry(Registry):
 
     def answer(self) -> None:
         """The node is there."""
-        self.answered_at = self.clock()
+        self.asked_at = None
 
     def charge(self, words: bytes) -> None:
         if words:
@@ -257,6 +266,10 @@ class LeasedRegistry(Registry):
 
     def left(self, wait_s: float) -> bool:
         return self.departed.wait(wait_s)
+
+    def arm(self, until: float) -> None:
+        if self.watchdog is not None and not self.shell.closing:
+            self.watchdog.must_be_dead_at(until + RHO * self.lease_s)
 
     def lapsed(self) -> None:
         if self.watchdog is not None:
@@ -290,8 +303,7 @@ class Household:
     def leased(self, until: float) -> None:
         registry = self.registry
         registry.shell.core.table.extend(until, registry.clock())
-        if registry.watchdog is not None:
-            registry.watchdog.must_be_dead_at(until + RHO * registry.lease_s)
+        registry.arm(until)
         if registry.on_leased is not None:
             registry.on_leased(until)
         self.post(lambda shell: shell.leased(until))
@@ -308,6 +320,9 @@ class Household:
     def complain(self, sentence: str) -> None:
         self.post(lambda shell: shell.complain(sentence))
 
+    def refuse(self, sentence: str) -> None:
+        self.post(lambda shell: shell.refuse(sentence))
+
     def steady(self) -> float:
         return time.monotonic()
 
@@ -323,8 +338,14 @@ class Household:
 
     def may_beat(self) -> bool:
         registry = self.registry
-        registry.shell.post(registry.answer)
-        silent = registry.clock() - registry.answered_at
+        now = registry.clock()
+        if registry.watchdog is not None and not registry.watchdog.is_there():
+            log.error("group %s: the watchdog of %s is gone: no lease without it", registry.group, registry.name)
+            return False
+        if registry.asked_at is None:
+            registry.asked_at = now
+            registry.shell.post(registry.answer)
+        silent = now - (registry.asked_at or now)
         if silent >= registry.stall_s:
             log.error(
                 "group %s: the node %s has not answered for %.1f s: it hangs, and is not kept alive any longer",

@@ -42,6 +42,7 @@ class Line(asyncio.Protocol):
         self.is_voter = dialled is not None
         self.known = False  # the other end has said who it is
         self.run = 0
+        self.epoch = -1
         self.buffer = bytearray()
         self.transport: asyncio.Transport | None = None
         self.closed = asyncio.get_running_loop().create_future()
@@ -87,8 +88,10 @@ class Line(asyncio.Protocol):
         if why:
             if not salute.sentence:
                 self.say(self.party.salute(why))
+            self.party.not_let_in(self, why)
             raise ProtocolError(why)
         self.known, self.name, self.is_voter, self.run = True, salute.name, salute.voter, salute.run
+        self.epoch = salute.epoch
         if self.late is not None:
             self.late.cancel()
         if self.dialled is None:
@@ -100,6 +103,11 @@ class Line(asyncio.Protocol):
             return f"it speaks version {salute.version} of the voters' protocol, and this one {VERSION}"
         if salute.group != self.party.group:
             return f"it is of the group {salute.group!r}, and this one of {self.party.group!r}"
+        if salute.lease_s and self.party.lease_s and salute.lease_s != self.party.lease_s:
+            return (
+                f"{salute.name} takes a lease to be {salute.lease_s:g} s, and {self.party.name} {self.party.lease_s:g} s: it must be the "
+                "same for all nodes and voters of a group. Set lease_s"
+            )
         if self.dialled is not None and (salute.name != self.dialled or not salute.voter):
             return f"it says to be {salute.name}, and the voter {self.dialled} was dialled"
         certificate = name_in(self.transport.get_extra_info("peercert")) if self.transport else None
@@ -129,6 +137,8 @@ class Party:
     """Whoever has lines: a member, or a voter."""
 
     group = ""
+    name = ""
+    lease_s = 0.0
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None  # as client, as server
     source: str | None = None  # the address that lines are made from
 
@@ -143,6 +153,9 @@ class Party:
         return True
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
+        pass
+
+    def not_let_in(self, line: Line, why: str) -> None:
         pass
 
     def hear(self, line: Line, envelope: Envelope) -> None:
@@ -169,7 +182,7 @@ class Dialler:
             try:
                 await self.once()
                 tries = 0
-            except (OSError, TimeoutError) as problem:
+            except (OSError, TimeoutError, UnicodeError) as problem:
                 if tries == len(AGAIN_S):
                     self.party.complain(
                         f"the voter {self.name} at {self.where} is not reached: {problem or 'no answer'}"

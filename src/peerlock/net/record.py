@@ -32,6 +32,7 @@ class Stored(Struct):
     counter: int
     seen: dict[str, int]
     record: Record
+    lease_s: float = 0.0  # that was promised
 
 
 class RecordFile:

@@ -137,6 +137,9 @@ class Registry:
         """Wait for the view without it. In a thread that may be blocked."""
         return True
 
+    def arm(self, until: float) -> None:
+        """The node believes until then."""
+
     def lapsed(self) -> None:
         """The node has noticed that its lease is over, and whoever held something was told."""
 

@@ -156,6 +156,7 @@ class Shell:
         self.pid, self.forked = os.getpid(), False
         self.core = self.cores_of(Peer("", 0), group, self, limits, self.now())
         self.core.leases, self.core.patience_s = registry.leases, registry.patience_s
+        self.failure: RegistryError | None = None  # it cannot join
         self.watching = False  # a timer looks at the end of the lease
         self.courted: tuple[Peer, ...] = ()  # members with whom links are needed before we are one
         self.links: dict[Peer, Link] = {}
@@ -229,6 +230,7 @@ class Shell:
         """Nothing is granted here any more, who waits waits in vain, who holds has lost; then the group goes on without us."""
         core = self.core
         core.close(self.now())
+        self.asked(self.registry.lapsed)  # whoever held something was told: nothing has to be ended for it
         for words in self.clients.values():
             end_charges(words)  # what works under a lock of ours ends before the lock is another's
         self.clients.clear()
@@ -295,6 +297,13 @@ class Shell:
         except (RegistryError, OSError) as problem:
             self.complain(f"epoch {decision.epoch} cannot be written down: {problem}")
             self.after(REDIAL_S[-1], lambda: self.take(decision))
+
+    def refuse(self, sentence: str) -> None:
+        """This node cannot be a member, and waiting does not help: whoever waits for it to join is told."""
+        self.complain(sentence)
+        if self.on_started is not None and self.failure is None:
+            self.failure = RegistryError(f"The group {self.group} does not take this node in: {sentence}.")
+            self.on_started()
 
     def again(self) -> None:
         """The group went on without us."""
@@ -450,6 +459,8 @@ class Shell:
             return
         self.core.leased(until, self.now())
         self.core.flush()
+        if self.core.table.gate:
+            self.registry.arm(self.core.table.until)
         if not self.watching:
             self.watching = True
             self.look_at_lease()

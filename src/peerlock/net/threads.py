@@ -224,6 +224,8 @@ class Hold(AnyHold):
     def __exit__(self, *what: object) -> None:
         if self.state == HELD:
             self.release()
+        elif self.state == LOST:
+            raise self.loss()
 
     def woken(self) -> None:
         if self._gate is not None and self._gate.locked():
@@ -647,6 +649,8 @@ def started(node: ThreadNode, timeout: float | None = None) -> ThreadNode:
             raise LockTimeout(
                 f"The group {node.group} did not take this node in within {timeout:g} s. Nothing was ever held."
             )
+        if node.failure is not None:
+            raise node.failure
         node.usable()
     except BaseException:
         with contextlib.suppress(PeerlockError):

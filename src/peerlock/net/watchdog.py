@@ -5,74 +5,93 @@ runs out meanwhile, nobody can tell it, and when it goes on it may write once mo
 is killed at its deadline instead, with its process group if it leads one.
 
 The two share a page of memory with one number: the time, on the clock that counts suspension, at which the holder must be dead
-if it has said nothing else. The holder moves it with each lease, and takes it away when it has noticed that a lease is over.
+if it has said nothing else. The holder moves it with each lease, and takes it away when it has noticed that a lease is over. They
+also share a socket: the watchdog says on it that it is there, and ends when the other end is closed, by an exit or an exec.
 
-    python -m peerlock.net.watchdog PID DESCRIPTOR
+    python -m peerlock.net.watchdog PID PAGE SOCKET
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import time
 from math import inf
 
+from peerlock.errors import RegistryError
+
 DEADLINE = struct.Struct("d")
 LOOK_S = 0.01
+START_S = 10.0
 
 
 class Watchdog:
     """The holder's side."""
 
     def __init__(self) -> None:
-        fd = os.memfd_create("peerlock-lease", os.MFD_CLOEXEC)
-        os.ftruncate(fd, mmap.PAGESIZE)
-        self.page = mmap.mmap(fd, mmap.PAGESIZE)
+        page = os.memfd_create("peerlock-lease", os.MFD_CLOEXEC)
+        os.ftruncate(page, mmap.PAGESIZE)
+        self.page = mmap.mmap(page, mmap.PAGESIZE)
         self.must_be_dead_at(inf)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "peerlock.net.watchdog", str(os.getpid()), str(fd)],
-            pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        os.close(fd)
+        self.channel, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "peerlock.net.watchdog", str(os.getpid()), str(page), str(theirs.fileno())],
+                pass_fds=[page, theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        os.close(page)
+        self.channel.settimeout(START_S)
+        try:
+            ready = self.channel.recv(1)
+        except OSError:
+            ready = b""
+        if not ready:
+            self.close()
+            raise RegistryError("The watchdog did not start: nothing would end this process if its lease were over.")
 
     def must_be_dead_at(self, when: float) -> None:
         DEADLINE.pack_into(self.page, 0, when)
 
+    def is_there(self) -> bool:
+        return self.process.poll() is None
+
     def close(self) -> None:
         self.must_be_dead_at(inf)
+        self.channel.close()
         self.process.terminate()
         self.process.wait()
         self.page.close()
 
 
-def watch(pid: int, fd: int) -> None:
-    page = mmap.mmap(fd, mmap.PAGESIZE, prot=mmap.PROT_READ)
+def watch(pid: int, page_fd: int, channel: int) -> None:
+    page = mmap.mmap(page_fd, mmap.PAGESIZE, prot=mmap.PROT_READ)
     there = os.pidfd_open(pid)
     leads = os.getpgid(pid) == pid
-    while _lives(there):
+    os.write(channel, b"!")
+    ends = select.poll()
+    ends.register(there, select.POLLIN)  # it has exited
+    ends.register(channel, select.POLLIN)  # it has closed its end
+    while True:
         (deadline,) = DEADLINE.unpack_from(page, 0)
         left = deadline - time.clock_gettime(time.CLOCK_BOOTTIME)
         if left <= 0:
-            print(f"peerlock: the lease of process {pid} is over and it did not notice: it is ended", file=sys.stderr)
-            if leads:
-                os.killpg(pid, signal.SIGKILL)
-            else:
-                signal.pidfd_send_signal(there, signal.SIGKILL)
+            break
+        if ends.poll(1000 * min(LOOK_S, left)):
             return
-        time.sleep(min(LOOK_S, left))
-
-
-def _lives(there: int) -> bool:
-    try:
-        signal.pidfd_send_signal(there, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    print(
+        f"peerlock: the lease of process {pid} is over and it did not notice: it is ended", file=sys.stderr, flush=True
+    )
+    if leads:
+        os.killpg(pid, signal.SIGKILL)
+    else:
+        signal.pidfd_send_signal(there, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    watch(int(sys.argv[1]), int(sys.argv[2]))
+    watch(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -31,10 +31,11 @@ from peerlock.node.wire import Peer
 from peerlock.sim.nodes import Broken, Link, Plan, Process, Result, User, Wish, World
 
 VOTERS = (("v1", ""), ("v2", ""), ("v3", ""))
+SPARE = (("v4", ""), ("v5", ""))  # who may take their places
 HARMLESS = ("gave up", "renewal", "reset in a frame")
 FAULTS = (
     "crash", "restart", "join", "leave", "pause", "hang", "reset", "reset in a frame", "slow link", "partition", "one way",
-    "flapping", "pair", "pair for good", "clock jump", "voter crash", "voter lost its answer", "voter pause", "store away", "gave up", "renewal",
+    "flapping", "pair", "pair for good", "few voters for good", "clock jump", "voter crash", "voter lost its answer", "voter pause", "voter replaced", "store away", "gave up", "renewal",
 )  # fmt: skip
 HEALED_S = 60.0  # after the faults: in virtual time, of a lease of `Plan.lease_s`
 
@@ -239,6 +240,9 @@ class Household:
     def anew(self) -> None:
         self.process.do(self.process.rejoin)
 
+    def refuse(self, sentence: str) -> None:
+        raise Broken(f"{self.process.name}: {sentence}")
+
     def steady(self) -> float:
         return self.process.clock.steady(self.process.world.now)
 
@@ -264,7 +268,7 @@ class VoterProcess:
     def __init__(self, world: LeasedWorld, name: str) -> None:
         self.world, self.name = world, name
         self.clock = world.new_clock()
-        self.record = Record(Decision(0, (), VOTERS))
+        self.record = Record(Decision(0, (), VOTERS if (name, "") in VOTERS else ()))
         self.office: Office | None = None
         self.alive, self.paused = False, False
         self.postponed: list[Callable[[], None]] = []
@@ -334,12 +338,13 @@ class VoterProcess:
     def tell(self, process: LeasedProcess, word: Any, peer: Peer) -> None:
         def hear() -> None:
             residence = process.residence
-            if isinstance(residence, AtVoters) and residence.started and residence.me == peer:
+            if isinstance(residence, AtVoters) and residence.started:
                 residence.on_word(self.name, word, process.now)
 
         self.world.datagram(self, process, lambda: hear(), beside=True)
 
     def decided(self, decision: Decision) -> None:
+        self.world.decided(decision)
         for process in self.world.processes:
             if process.alive and isinstance(process, LeasedProcess):
                 self.tell(process, Ruling(decision), process.peer)
@@ -369,11 +374,14 @@ class LeasedWorld(World):
         self.home_of = {f"v{at}": f"node-{at}" for at in (1, 2, 3)} if together else {}
         self.voters: dict[str, VoterProcess] = {}
         if plan.registry == "voters":
-            self.voters = {name: VoterProcess(self, name) for name, _ in VOTERS}
+            self.voters = {name: VoterProcess(self, name) for name, _ in (*VOTERS, *SPARE)}
         self.store = plan.shelf()
         self.store_away = 0.0  # until then
         self.calm_since = 0.0
-        self.apart_for_good: tuple[str, ...] = ()
+        self.may_wait: tuple[str, ...] = ()  # one of these, after that
+        self.views: dict[int, Decision] = {}
+        self.gone: set[Peer] = set()  # that some view has left out
+        self.judged = 0  # epochs
 
     def new_clock(self) -> Clock:
         return Clock(1 + self.random.uniform(-RHO, RHO) * 0.99, self.random.uniform(0, 1000))
@@ -440,6 +448,8 @@ class LeasedWorld(World):
                 return
             before = self.store.snapshot.revision
             done, snapshot = self.store.ask(request)
+            if snapshot.decision is not None:
+                self.decided(snapshot.decision)
             if self.store.snapshot.revision != before:
                 for other in self.processes:
                     if other.alive and isinstance(other, LeasedProcess) and other is not process:
@@ -462,6 +472,37 @@ class LeasedWorld(World):
             self.later(self.delay(), lambda: process.beside(lambda: process.answered(0, False, snapshot)))
 
     # -- the oracle ----------------------------------------------------------------------------------------
+
+    def decided(self, decision: Decision) -> None:
+        """A view was decided: there is no other of its epoch, nobody in it was left out before, and whoever it leaves out believes nothing."""
+        known = self.views.setdefault(decision.epoch, decision)
+        if (known.members, known.voters) != (decision.members, decision.voters):
+            raise Broken(f"two views of epoch {decision.epoch}: {known} and {decision}")
+        while self.judged + 1 in self.views:
+            before, now = self.views.get(self.judged), self.views[self.judged + 1]
+            self.judged += 1
+            again = self.gone & set(now.members)
+            if again:
+                raise Broken(f"left out before, and in epoch {now.epoch} again: {again}")
+            for peer in before.members if before is not None else ():
+                if peer not in now.members:
+                    self.gone.add(peer)
+                    self.believes_nothing(peer, now.epoch)
+
+    def believes_nothing(self, peer: Peer, epoch: int) -> None:
+        process = self.by_peer[peer]
+        assert isinstance(process, LeasedProcess)
+        table = process.core.table
+        if (
+            process.alive
+            and process.peer == peer
+            and table.gate
+            and not process.core.closed
+            and process.now < table.until
+        ):
+            raise Broken(
+                f"epoch {epoch} leaves out {peer.name}, whose lease runs for {table.until - process.now:.3f} s more"
+            )
 
     def entered(self, user: User, wish: Wish) -> None:
         process = user.process
@@ -580,6 +621,8 @@ class LeasedWorld(World):
             self.faults["store away"] += 1
             self.store_away = max(self.store_away, self.now + self.random.choice((0.1, 1.0, 5.0)))
             return
+        if self.random.random() < 0.15 and self.replace_voter():
+            return
         voter = self.random.choice(list(self.voters.values()))
         if self.random.random() < 0.5 and voter.alive:
             self.faults["voter crash"] += 1
@@ -589,6 +632,25 @@ class LeasedWorld(World):
             self.faults["voter pause"] += 1
             voter.paused = True
             self.later(self.random.choice((0.05, 1.0, 6.0)), lambda: self.go_on(voter))
+
+    def replace_voter(self) -> bool:
+        """The operator wants another one in the place of one."""
+        at_work = [
+            voter
+            for voter in self.voters.values()
+            if voter.alive and voter.office is not None and voter.office.voter.votes_here
+        ]
+        if not at_work:
+            return False
+        asked = self.random.choice(at_work)
+        assert asked.office is not None
+        before = asked.office.voter.decided.voters
+        old = self.random.choice(before)
+        new = self.random.choice([voter for voter in (*VOTERS, *SPARE) if voter not in before])
+        self.faults["voter replaced"] += 1
+        office = asked.office
+        asked.do(lambda: office.order(tuple(new if voter == old else voter for voter in before), asked.now))
+        return True
 
     def go_on(self, voter: VoterProcess) -> None:
         voter.paused = False
@@ -674,9 +736,9 @@ class LeasedWorld(World):
                     break
                 if self.now - self.calm_since > HEALED_S:
                     waiting = {process.name for process in self.processes if process.alive and self.wants(process)}
-                    if len(waiting) > len(self.apart_for_good) // 2 or waiting - set(self.apart_for_good):
+                    if len(waiting) > len(self.may_wait) // 2 or waiting - set(self.may_wait):
                         raise Broken(f"{HEALED_S:g} s after the faults these still wait: {self.who_waits()}")
-                    break  # one of a pair that cannot talk to each other waits outside
+                    break  # who is cut off waits outside
             if steps > most:
                 raise Broken(f"{self.grants} grants and no end after {steps} events: {self.who_waits()}")
         epoch = max(process.core.view.known for process in self.processes)
@@ -688,14 +750,27 @@ class LeasedWorld(World):
         self.store_away = 0.0
         self.blocked = _Never()
         up = [process for process in self.processes if process.alive and not process.leaving]
-        if len(up) > 2 and self.random.random() < 0.2:
+        chance = self.random.random()
+        if len(up) > 2 and chance < 0.2:
             # A cable that nobody repairs: two that cannot talk to each other, and to everybody else they can.
-            a, b = self.apart_for_good = tuple(process.name for process in self.random.sample(up, 2))
+            a, b = self.may_wait = tuple(process.name for process in self.random.sample(up, 2))
             self.faults["pair for good"] += 1
             self.blocked = Counter({(a, b): 1, (b, a): 1})
+        elif len(up) > 2 and chance < 0.4 and self.voters and not self.home_of:
+            # Or one that reaches only some of the voters. With a majority it must get in; without, only it may wait.
+            far = self.random.sample(list(self.voters), self.random.randrange(1, 5))
+            lonely = self.random.choice(up).name
+            electors = max(
+                (voter.record.decided for voter in self.voters.values()), key=lambda decision: decision.epoch
+            ).electors
+            if sum(name in far for name in electors) * 2 > len(electors):
+                self.may_wait = (lonely, "")
+            self.faults["few voters for good"] += 1
+            self.blocked = Counter({pair: 1 for name in far for pair in ((lonely, name), (name, lonely))})
+        if self.blocked:
             for process in up:
                 for link in list(process.links.values()):
-                    if {end.name for end in link.ends} == {a, b}:
+                    if self.cut_off(link.ends[0].name, link.ends[1].name):
                         link.deaf[:] = True, True
                         self.cut(link)
             self.blocked = _Never(self.blocked)
