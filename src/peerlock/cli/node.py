@@ -143,9 +143,10 @@ async def _stay(group: str, settings: Settings, metrics: int | None) -> None:
 def _reach(group: str, settings: Settings) -> Caller:
     caller = reach(group, settings)
     if caller is None:
-        where = "" if settings.nodes is None else " on this host"
+        if settings.nodes is None and settings.voters is None and settings.etcd is None:
+            raise UsageError(f"No node of the group {group} runs: nobody holds anything, and there is nothing to see.")
         raise UsageError(
-            f"No node of the group {group} runs{where}: nobody holds anything, and there is nothing to see."
+            f"No node of the group {group} runs on this host: start one with peerlock node, to look at the group."
         )
     return caller
 

@@ -21,15 +21,17 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from math import inf
 from typing import Annotated, Any
 
 import typer
 
 from peerlock.cli.app import app
 from peerlock.errors import LockError, LockTimeout, PeerlockError, ProtocolError, RegistryError, Unreachable, UsageError
-from peerlock.net.charges import charge_of
+from peerlock.net.charges import Guardian, charge_of
 from peerlock.net.client import Caller, reach
 from peerlock.net.group import Settings, gather, prepared, registry_for
+from peerlock.net.registry import Registry
 from peerlock.node.wire import Result
 
 BUSY, UNREACHABLE, LOST = 1, 69, 75
@@ -108,6 +110,12 @@ class Held:
         """Is there something that has been read from it already?"""
         return False
 
+    leased = False  # others may have the lock the moment it is lost
+
+    def remaining(self) -> float:
+        """Seconds for which the lock is certainly ours."""
+        return inf
+
 
 @contextlib.contextmanager
 def holding(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
@@ -141,7 +149,7 @@ class ThroughResident(Held):
             raise Unreachable(str(frame.value["sentence"]))
         if not frame.ok:
             raise UsageError(str(frame.value))
-        self.fence = frame.value["fence"]
+        self.fence, self.leased = frame.value["fence"], bool(frame.value.get("leased"))
         caller.socket.settimeout(3.0)
 
     def charge(self, group: int) -> None:
@@ -165,9 +173,14 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
     algorithm, limits = prepared(settings)
     registry = registry_for(group, settings)
     deadline = None if patience is None else time.monotonic() + max(patience, JOIN_S)
-    with started(
-        ThreadNode(registry, group, algorithm=algorithm, limits=limits), patience and max(patience, JOIN_S)
-    ) as node:
+    try:
+        joined = started(
+            ThreadNode(registry, group, algorithm=algorithm, limits=limits),
+            None if patience is None else max(patience, JOIN_S),
+        )
+    except LockTimeout as problem:
+        raise Unreachable(f"{problem} {registry_silent(registry)}") from None
+    with joined as node:
         rwlock = node.rwlock(name)
         lock = rwlock.read() if mode == "read" else rwlock.write() if mode == "write" else node.lock(name)
         hold = lock.acquire(
@@ -176,13 +189,25 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
         inner, outer = os.pipe()
 
         class Member(Held):
-            fence, channel = hold.fence, inner
+            fence, channel, leased = hold.fence, inner, registry.leases
+            guardian: Guardian | None = None
 
             def charge(self, group: int) -> None:
                 registry.charge(charge_of(group))
+                if not registry.leases:
+                    return
+                if group:
+                    guardian = self.guardian = Guardian(group)
+                    guardian.must_end_at(node.core.table.until)
+                    registry.on_leased = guardian.must_end_at  # type: ignore[attr-defined]
+                elif self.guardian is not None:
+                    self.guardian.dismiss()
 
             def lost(self) -> str | None:
                 return str(hold.error) if not hold.held else None
+
+            def remaining(self) -> float:
+                return hold.remaining()
 
         hold.on_loss = lambda: os.write(outer, b"!")
         if not hold.held:  # before anybody could be told
@@ -194,6 +219,11 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
                 hold.release()
             os.close(inner)
             os.close(outer)
+
+
+def registry_silent(registry: Registry) -> str:
+    waits = ", ".join(registry.waits_for())
+    return f"It waits for {waits}." if waits else ""
 
 
 # -- the command -------------------------------------------------------------------------------------------
@@ -261,10 +291,21 @@ def watch(child: int, held: Held) -> int:
     """Until the command ends, or the lock is lost."""
     watched = os.pidfd_open(child)
     deadline: float | None = None
+    first = held.remaining()
     try:
         while True:
             wait = 0.0 if held.pending() else None
             wait = wait if deadline is None else max(0.0, deadline - time.monotonic())
+            if deadline is None and first < inf:
+                wait = min(0.05, wait or 0.05)
+                left = held.remaining()
+                if 0 < left < first / 3:
+                    # The lease was not renewed three times: the command has until its end to come to one.
+                    signal_group(child, signal.SIGTERM)
+                    deadline = time.monotonic() + left
+                    with contextlib.suppress(OSError):
+                        print(f"peerlock: the lock is lost in {left:.1f} s. The command is ended.", file=sys.stderr)
+                    continue
             ready, _, _ = select.select([watched] if deadline is not None else [watched, held.channel], [], [], wait)
             if deadline is None and held.pending():
                 ready.append(held.channel)
@@ -280,7 +321,7 @@ def watch(child: int, held: Held) -> int:
                 why = held.lost()
                 if why is not None:
                     signal_group(child, signal.SIGTERM)
-                    deadline = time.monotonic() + GRACE_S
+                    deadline = time.monotonic() + (0.0 if held.leased else GRACE_S)
                     with contextlib.suppress(OSError):
                         print(f"peerlock: the lock is lost: {why}. The command is ended.", file=sys.stderr)
             elif deadline is not None and time.monotonic() >= deadline:

@@ -82,10 +82,10 @@ def places(group: str, settings: Settings) -> list[tuple[Path, bool]]:
     if settings.voters is not None or settings.etcd is not None:
         kind = "etcd" if settings.voters is None else "embedded"
         if settings.state is not None:
-            return [(Path(f"{settings.state}.socket"), True)]
-        directory = directory_for(group)
-        mine = [directory / f"{kind}-{settings.name}.socket"] if settings.name else []
-        return [(path, True) for path in mine or sorted(directory.glob(f"{kind}-*.socket"))]
+            return [(Path(f"{settings.state}.socket"), True), (Path(f"{settings.state}.member.socket"), False)]
+        sockets = sorted(directory_for(group).glob(f"{kind}-{settings.name or '*'}.socket"))
+        known = [(path, not path.name.endswith(".member.socket")) for path in sockets]
+        return sorted(known, key=lambda place: not place[1])
     if settings.nodes is not None:
         if settings.state is not None:
             return [(Path(settings.state).with_suffix(".socket"), True)]

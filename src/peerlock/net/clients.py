@@ -125,8 +125,10 @@ class Client:
 
     def woken(self, order: Order) -> None:
         if order.state == HELD:
-            self.say(order.number, True, {"fence": order.fence})
+            self.say(order.number, True, {"fence": order.fence, "leased": self.shell.registry.leases})
         elif order.state in (LOST, FAILED):
+            if order.state == LOST and self.shell.registry.leases:
+                end_charges(self.shell.clients.get(self, b""))  # others may have the lock from now on
             self.orders.pop(order.number, None)
             self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
 

@@ -375,6 +375,7 @@ class EmbeddedRegistry(LeasedRegistry):
     ) -> None:
         self.voters = check_voters(voters)
         self.diallers: dict[str, Dialler] = {}
+        self.refusals: dict[str, str] = {}  # by voters that do not let us in
         self.booth: Booth | None = None
         super().__init__(group, name, where=[parse_address(*voter) for voter in self.voters], **rest)
         if self.name in voters:
@@ -445,9 +446,14 @@ class _MemberParty(Party):
         return Salute(VERSION, self.group, self.name, False, 0, self.lease_s, -1, sentence)
 
     def not_let_in(self, line: Line, why: str) -> None:
-        self.registry.residence.refuse(f"the voter {line.dialled} does not let this node in: {why}")
+        """One voter may be ill. If a majority says no, waiting does not help."""
+        refusals, voters = self.registry.refusals, self.registry.residence.decision
+        refusals[line.dialled or ""] = f"the voter {line.dialled} does not let this node in: {why}"
+        if sum(name in refusals for name in voters.electors) >= voters.majority:
+            self.registry.residence.refuse(refusals[line.dialled or ""])
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
+        self.registry.refusals.pop(line.name, None)
         self.hear(line, envelope)
         self.registry.residence.beat_at = 0.0
         self.registry.residence.tick(self.registry.clock())

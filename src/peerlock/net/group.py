@@ -132,7 +132,7 @@ def registry_for(group: str, settings: Settings, resident: bool = False) -> Regi
             f"{' and '.join(kinds)} are different kinds of groups (one host, a fixed list, voters, etcd): give one of them."
         )
     if settings.voters is not None or settings.etcd is not None:
-        return leased_registry(group, settings)
+        return leased_registry(group, settings, resident=resident)
     if settings.nodes is None:
         return HostRegistry(group, settings.name, settings.dir, resident)
     if settings.name is None:
@@ -148,11 +148,13 @@ def registry_for(group: str, settings: Settings, resident: bool = False) -> Regi
     )
 
 
-def leased_registry(group: str, settings: Settings, clock: Callable[[], float] | None = None) -> Registry:
+def leased_registry(
+    group: str, settings: Settings, clock: Callable[[], float] | None = None, resident: bool = False
+) -> Registry:
     rest: dict[str, Any] = {
         "address": settings.address, "bind": settings.bind, "tls": settings.tls, "insecure": bool(settings.insecure), "lease_s": settings.lease_s,
         "stall_s": settings.stall_s, "watchdog": bool(settings.watchdog), "state": settings.state,
-        "clock": clock,
+        "clock": clock, "resident": resident,
     }  # fmt: skip
     if settings.voters is not None:
         from peerlock.net.embedded import EmbeddedRegistry

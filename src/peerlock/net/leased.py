@@ -72,6 +72,7 @@ class LeasedRegistry(Registry):
         watchdog: bool = False,
         state: str | Path | None = None,
         clock: Callable[[], float] | None = None,
+        resident: bool = False,
     ) -> None:
         """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT; `bind`: what this host has."""
         self.group = check_name("group", group)
@@ -80,6 +81,7 @@ class LeasedRegistry(Registry):
         if not 0 < self.stall_s < inf:
             raise UsageError(f"stall_s is a number of seconds above 0; got {stall_s!r}.")
         self.patience_s = self.lease_s
+        self.resident = resident  # serves the command line
         if clock is not None:
             self.clock = clock
         self.host, self.port = self._address(address, where)
@@ -147,7 +149,7 @@ class LeasedRegistry(Registry):
     @property
     def control(self) -> Path:
         """Where the command line finds this node."""
-        return self.path.with_name(f"{self.path.name}.socket")
+        return self.path.with_name(f"{self.path.name}{'' if self.resident else '.member'}.socket")
 
     @property
     def charges(self) -> Path:

@@ -405,7 +405,8 @@ class Shell:
         if self.outside or self.closing:
             return  # that is under way
         self.outside = True
-        log.warning("group %s: left out of epoch %s; joining again", self.group, self.core.view.known)
+        if self.core.admitted or self.core.view.known:
+            log.warning("group %s: left out of epoch %s; joining again", self.group, self.core.view.known)
         self.asked(self.registry.doubt)
         self.after(0.0, self.again)
 

@@ -166,6 +166,7 @@ class AtVoters(Residence):
         super().__init__(house, lease_s)
         self.voters, self.tenants_of, self.leases_of = voters, tenants_of, leases_of
         self.tenant: Tenant
+        self.informed = False  # some voter has told us what it knows
 
     @property
     def me(self) -> Peer:
@@ -180,7 +181,7 @@ class AtVoters(Residence):
 
     def may_join(self, yes: bool) -> None:
         if self.tenant.wish in ("join", "look"):
-            self.tenant.wish = "join" if yes else "look"
+            self.tenant.wish = "join" if yes and self.informed else "look"
 
     def arrive(self, me: Peer, now: float) -> None:
         before, number = (
@@ -188,7 +189,7 @@ class AtVoters(Residence):
         )
         # Beats are numbered on: an answer to one of an earlier incarnation, late as it may be, confirms nothing of this one.
         lease = self.leases_of(self.lease_s, number)
-        self.tenant = self.tenants_of(me, lease, before, "look" if before.members else "join")
+        self.tenant = self.tenants_of(me, lease, before, "look")
         self.started, self.since, self.beat_at = True, now, 0.0
         self.tick(now)
 
@@ -200,6 +201,8 @@ class AtVoters(Residence):
         if not self.started:
             return
         self.heard[voter] = now
+        if not self.informed:
+            self.informed, self.beat_at = True, 0.0
         if isinstance(word, Ruling):
             self.tenant.learn(word.decision, self)
         else:
