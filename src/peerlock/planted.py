@@ -18,7 +18,7 @@ from peerlock.node.store import Asks, Lodger, Renew, Request, Shelf, Snapshot, S
 from peerlock.node.tenant import Hears, Tenant
 from peerlock.node.view import Reports, View, Who
 from peerlock.node.voter import EVERYBODY, Record, Voter, Votes
-from peerlock.node.voting import Beat, Decision
+from peerlock.node.voting import MOST_VOTERS, Beat, Decision
 from peerlock.node.wire import Peer
 
 
@@ -117,7 +117,8 @@ class AcceptsTooEarly(Voter):
 
 class RenewsAfterAccepting(Voter):
     def refuses(self, beat: Beat) -> str:
-        return ""
+        why = super().refuses(beat)
+        return "" if "left out" in why and beat.peer not in self.doubted else why
 
 
 class VotesAtOnce(Voter):
@@ -174,7 +175,15 @@ class NewVotersVoteAtOnce(Voter):
 class RenewsWhileVotersChange(Voter):
     def refuses(self, beat: Beat) -> str:
         why = super().refuses(beat)
-        return "" if "voters" in why else why
+        return "" if "the voters change" in why else why
+
+
+class CountsOldAnswers(Voter):
+    """Answers to an earlier ballot of its own are as good as those to this one."""
+
+    def is_ours(self, epoch: int, ballot: int) -> bool:
+        mine = ballot % MOST_VOTERS == self.ballot % MOST_VOTERS
+        return bool(self.ballot) and mine and epoch == self.decided.epoch + 1
 
 
 class TakesInWhoIsGone(Voter):

@@ -36,6 +36,7 @@ CLEAN = (
     Explored("3 voters, 2 ballots, 2 epochs, a wish that is old", Voters(ballots=2, old_wish=True, changes=2)),
     Explored("a voter is replaced, 2 epochs", Voters(ballots=2, replaces=True, changes=2, renews=False)),
     Explored("a voter is replaced, m is cut off from one", Voters(ballots=2, replaces=True, changes=2, renews=False, cut=(1,))),
+    Explored("3 voters, 2 ballots, given up and begun anew", Voters(ballots=2, gives_up=True)),
     Explored("a decision can always be reached, 2 ballots", Voters(ballots=2, **_LIVE), True),
     Explored("the same, m is cut off from one voter", Voters(ballots=2, cut=(1,), **_LIVE), True),
     Explored("a store", Store(beats=2, tends=(3, 2))),
@@ -50,6 +51,9 @@ DEEP = (
     Explored("3 voters, 3 ballots, a joiner, a pair that cannot talk", Voters(joins=True, apart=True)),
     Explored("a voter is replaced, a lease is given",
              Voters(ballots=2, replaces=True, changes=2, renews=False, beats=1, cut=(1,))),
+    Explored("3 voters, 3 ballots, given up and begun anew", Voters(gives_up=True)),
+    Explored("a voter is replaced and comes back, 3 epochs",
+             Voters(replaces=True, returns=True, changes=3, renews=False, cut=(1,))),
     Explored("a decision can always be reached, 3 ballots", Voters(cut=(1,), **_LIVE), True),
 )  # fmt: skip
 
@@ -70,6 +74,8 @@ MUTANTS = (
     Explored("no renewal while the voters change",
              Voters(ballots=2, replaces=True, changes=2, renews=False, beats=1, cut=(1,),
                     voter=planted.RenewsWhileVotersChange)),
+    Explored("answers are for one ballot", Voters(gives_up=True, voter=planted.CountsOldAnswers)),
+    Explored("a store: a swap compares the view", Store(beats=1, tends=(2, 2), renews=True, shelf=planted.SwapsAnyView)),
     Explored("the asked voter stops renewing", Voters(ballots=2, cut=(1,), voter=planted.KeepsRenewing, **_LIVE), True),
     Explored("who refuses proposes", Voters(ballots=2, voter=planted.LeavesItToOthers, **_LIVE), True),
     Explored("a broken pair is split", Voters(ballots=2, voter=planted.SplitsNoPairs, **_LIVE)),

@@ -168,6 +168,7 @@ class Voter(State):
         """Why a member is not renewed; nothing: it is."""
         peer, accepted = beat.peer, self.accepted
         if beat.epoch < self.decided.since:
+            # It would not count anyway: with this answer it hears of the other voters, and forgets what it has asked before.
             return "it does not know the voters of this epoch"
         if peer in self.leavers:
             return "it leaves"
