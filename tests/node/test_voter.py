@@ -1,0 +1,174 @@
+"""Voters, tenants and lodgers, one step after the other: what reviewers found, so that it stays found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlock.node.lease import RHO, Lease, promise_s
+from peerlock.node.residence import AtVoters
+from peerlock.node.store import Heartbeat, Lodger, Shelf, Snapshot
+from peerlock.node.tenant import Tenant
+from peerlock.node.voter import EVERYBODY, Record, Voter
+from peerlock.node.voting import Beat, Decision, Promise, Ruling, Vouch
+from peerlock.node.wire import Peer
+
+A, B = Peer("a", 1), Peer("b", 2)
+OLD = (("v1", ""), ("v2", ""), ("v3", ""))
+NEW = (("v1", ""), ("v2", ""), ("v4", ""))
+
+
+class Ear:
+    """Hears everything that is asked of a driver."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *words: self.said.append((name, *words))
+
+    def of(self, name: str) -> list[tuple[Any, ...]]:
+        return [words for words in self.said if words[0] == name]
+
+
+def voter(name: str = "v1", decision: Decision = Decision(1, (A, B), OLD, 1), **more: Any) -> Voter:
+    return Voter(name, 5.0, decision, **more)
+
+
+def test_a_lease_is_over_before_the_promise_it_rests_on() -> None:
+    lease = Lease(5.0)
+    number = lease.beat(100.0)
+    assert not lease.confirm("v1", number, 2, 100.4)
+    assert lease.confirm("v2", number, 2, 100.5)
+    assert lease.until == 100.0 + 5.0 * (1 - RHO)
+    # The slowest clock of the member against the fastest of the voter: both began at the same time at the earliest.
+    assert 5.0 * (1 - RHO) / (1 - RHO) <= promise_s(5.0) / (1 + RHO)
+
+
+def test_answers_that_come_too_late_are_no_lease() -> None:
+    lease = Lease(5.0)
+    number = lease.beat(100.0)
+    assert not lease.confirm("store", number, 1, 105.0)
+    assert not lease.runs(105.0)
+
+
+def test_the_same_voter_twice_is_no_majority() -> None:
+    lease = Lease(5.0)
+    number = lease.beat(0.0)
+    assert not lease.confirm("v1", number, 2, 0.1)
+    assert not lease.confirm("v1", number, 2, 0.1)
+
+
+def test_a_voter_that_was_replaced_and_comes_back_waits() -> None:
+    """It learns of epoch 3 straight from epoch 1: in between it was no voter, and others have made promises."""
+    mine = voter("v3")
+    mine.learn(Decision(3, (A, B), OLD, 3), 10.0, Ear())
+    assert mine.vouches(A)
+    mine.expire(10.0 + promise_s(5.0))
+    assert not mine.vouches(A)
+
+
+def test_a_restarted_voter_vouches_for_everybody() -> None:
+    mine = Voter.restarted("v1", 5.0, Record(Decision(1, (A, B), OLD, 1)), 0.0)
+    assert (EVERYBODY, promise_s(5.0)) in mine.vouched
+    assert not mine.accept(16, Decision(2, (A,), OLD, 1), ())
+    assert mine.doubted == (B,)
+
+
+def test_a_longer_lease_than_the_voters_is_refused() -> None:
+    ear = Ear()
+    voter().on_beat(Beat(1, A, 1, lease_s=10.0), 0.0, ear)
+    [(_, _, vouch)] = ear.of("answer")
+    assert not vouch.ok
+    assert "they must be the same" in vouch.why
+
+
+def test_a_joiner_that_few_have_heard_of_is_not_taken_in() -> None:
+    mine = voter()
+    mine.on_beat(Beat(1, Peer("c", 3), 1, "join", lease_s=5.0), 0.0, Ear())
+    mine.propose(0.0, Ear())
+    mine.receive("v2", Promise(2, mine.ballot, None, (A, B), ()), 0.0, Ear())
+    assert mine.value is None
+    ear = Ear()
+    mine.receive("v3", Promise(2, mine.ballot, None, (A, B), (), (Peer("c", 3),)), 0.0, ear)
+    assert mine.value is not None
+    assert Peer("c", 3) in mine.value.members
+
+
+def test_an_order_survives_other_decisions() -> None:
+    mine = voter()
+    mine.wanted = NEW
+    mine.learn(Decision(2, (A,), OLD, 1), 0.0, Ear())
+    assert mine.wants()
+    mine.learn(Decision(3, (A,), NEW, 3), 0.0, Ear())
+    assert not mine.wanted
+
+
+def test_an_answer_to_an_earlier_incarnation_confirms_nothing() -> None:
+    class House(Ear):
+        def may_beat(self) -> bool:
+            return True
+
+    house: Any = House()
+    home = AtVoters(house, 5.0, OLD)
+    home.arrive(A, 0.0)
+    for at in range(5):
+        home.beat(float(at))
+    last = home.tenant.lease.number
+    home.arrive(B, 10.0)
+    home.on_word("v1", Ruling(Decision(1, (B,), OLD, 1)), 10.0)
+    for name in ("v1", "v2"):
+        home.on_word(name, Vouch(last, True), 10.1)
+    assert not house.of("leased")
+
+
+def test_who_may_have_been_a_member_without_knowing_does_not_come_back() -> None:
+    ear = Ear()
+    tenant = Tenant(B, Lease(5.0), Decision(1, (A,), OLD, 1), "join")
+    tenant.beat(0.0, ear)
+    tenant.learn(Decision(3, (A,), OLD, 1), ear)
+    assert ear.of("comes_back")
+    calm = Ear()
+    other = Tenant(B, Lease(5.0), Decision(1, (A,), OLD, 1), "join")
+    other.beat(0.0, calm)
+    other.learn(Decision(2, (A,), OLD, 1), calm)
+    assert not calm.of("comes_back")
+
+
+def snapshot(*beats: Heartbeat, leaving: tuple[Peer, ...] = (), members: tuple[Peer, ...] = (A, B)) -> Snapshot:
+    return Snapshot(9, 5, Decision(2, members, leaving=leaving, lease_s=5.0), beats)
+
+
+def lodger(me: Peer, found: Snapshot) -> Lodger:
+    made = Lodger(me, Lease(5.0), wish="")
+    made.saw(found, 0.0, Ear())
+    return made
+
+
+def test_what_the_dead_said_marks_nobody() -> None:
+    mine = lodger(B, snapshot(Heartbeat(1, 3, (2,)), Heartbeat(2, 4)))
+    assert mine.victim(0.0) == B
+    assert mine.victim(100.0) is None
+
+
+def test_who_is_marked_leaves_out_the_dead() -> None:
+    shelf = Shelf(snapshot(Heartbeat(1, 3), Heartbeat(2, 4), leaving=(B,)))
+    mine, ear = lodger(B, shelf.snapshot), Ear()
+    assert not mine.tend(1.0, ear)
+    assert mine.tend(100.0, ear)
+    done, after = shelf.ask(ear.of("ask")[0][1])
+    assert done
+    assert after.decision == Decision(3, (B,), leaving=(), lease_s=5.0)
+
+
+def test_leases_of_different_lengths_do_not_go_together() -> None:
+    ear = Ear()
+    Lodger(Peer("c", 3), Lease(3.0)).saw(snapshot(), 0.0, ear)
+    assert "it must be the same for all" in ear.of("refuse")[0][1]
+
+
+def test_a_backup_that_was_restored_is_not_believed() -> None:
+    mine, ear = lodger(A, snapshot(Heartbeat(1, 3), Heartbeat(2, 4))), Ear()
+    mine.look(ear)
+    mine.answered(mine.number, True, Snapshot(4, 2, Decision(1, (A,)), ()), 1.0, 1.0, ear)
+    assert mine.decision.epoch == 2
+    assert "a backup was restored" in ear.of("complain")[0][1]

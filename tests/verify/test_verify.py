@@ -1,0 +1,115 @@
+"""`peerlock verify` finds what there is to find, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from peerlock.verify.history import Belief, beliefs, judge, overlaps
+
+
+def verify(*words: str) -> tuple[int, dict[str, Any]]:
+    from peerlock.cli import app
+    from peerlock.cli import verify as command
+
+    _ = command
+    done = CliRunner().invoke(app.app, ["verify", "--json", *words])
+    return done.exit_code, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("registry", ["embedded", "etcd", "host"])
+def test_a_group_that_is_well(registry: str, tmp_path: Path) -> None:
+    picture = tmp_path / "run.png"
+    code, found = verify("--registry", registry, "--seconds", "8", "--seed", "3", "--plot", str(picture))
+    assert code == 0, found
+    assert found["overlaps"] == found["stale_writes_accepted"] == found["lost_updates"] == 0
+    assert found["owner_changes"] > 20
+    assert found["faults"]
+    assert found["recovery_s"] < 10
+    assert picture.stat().st_size > 10_000
+
+
+def test_through_a_proxy() -> None:
+    code, found = verify("--proxy", "--seconds", "8", "--seed", "4", "--faults", "partition,reset,kill,pair,one_way")
+    assert code == 0, found
+    assert found["hosts"] == "a proxy on loopback"
+
+
+def test_a_guard_is_needed() -> None:
+    code, found = verify("--seconds", "12", "--seed", "7", "--faults", "between", "--no-guard")
+    assert code == 1
+    assert found["stale_writes_accepted"]
+    code, found = verify("--seconds", "12", "--seed", "7", "--faults", "between")
+    assert code == 0, found
+    assert found["stale_writes_refused"]
+    assert not found["stale_writes_accepted"]
+
+
+def test_a_lease_that_is_not_checked_is_found() -> None:
+    code, found = verify(
+        "--seconds", "15", "--seed", "7", "--faults", "between,pause_long", "--planted", "lease not checked"
+    )
+    assert code == 1
+    assert found["overlaps"]
+
+
+# -- the judge -----------------------------------------------------------------------------------------------
+
+
+def line(t: float, what: str, **more: Any) -> dict[str, Any]:
+    return {"t": t, "pid": 1, "what": what, **more}
+
+
+def test_a_hold_ends_with_its_lease() -> None:
+    events = [line(0, "lease", until=2.0), line(1, "granted", fence=5), line(9, "lost", fence=5)]
+    assert beliefs("a", events, []) == [Belief("a", 1, 2.0, 5, "lease")]
+
+
+def test_leases_that_follow_each_other_are_one() -> None:
+    events = [
+        line(0, "lease", until=2.0), line(0.5, "granted", fence=5), line(1, "lease", until=3.0), line(2.5, "lease", until=4.5),
+        line(4, "released", fence=5),
+    ]  # fmt: skip
+    assert beliefs("a", events, [])[0].end == 4
+    late = [
+        line(0, "lease", until=2.0),
+        line(0.5, "granted", fence=5),
+        line(3, "lease", until=5.0),
+        line(4, "released", fence=5),
+    ]
+    assert beliefs("a", late, [])[0].end == 2.0
+
+
+def test_who_is_told_that_it_holds_believes() -> None:
+    events = [
+        line(0, "lease", until=2.0),
+        line(1, "granted", fence=5),
+        line(8, "checked", fence=5, since=7.5),
+        line(9, "released", fence=5),
+    ]
+    assert beliefs("a", events, [])[0].end == 7.5
+
+
+def test_the_dead_believe_nothing() -> None:
+    events = [line(0, "lease", until=9.0), line(1, "granted", fence=5)]
+    assert beliefs("a", events, [(3.0, 1)])[0].end == 3.0
+
+
+def test_overlaps_and_fences() -> None:
+    one, two, three = (
+        Belief("a", 0, 5, 1, "released"),
+        Belief("b", 4, 6, 2, "released"),
+        Belief("c", 6, 7, 3, "released"),
+    )
+    assert overlaps([one, two, three]) == [(one, two)]
+    logs = {
+        "a": [line(0, "granted", fence=9), line(0.1, "writes", fence=9, value=1), line(0.2, "wrote", fence=9, value=1), line(1, "released", fence=9)],
+        "b": [line(2, "granted", fence=4), line(2.1, "writes", fence=4, value=1), line(2.2, "wrote", fence=4, value=1), line(3, "released", fence=4)],
+    }  # fmt: skip
+    verdict, _ = judge(logs, {}, 1)
+    assert (verdict.fences_out_of_order, verdict.stale_writes_accepted, verdict.lost_updates) == (1, 1, 1)
+    assert not verdict.ok
