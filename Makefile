@@ -17,7 +17,7 @@ demo-papers: $(VENV)/demo
 test: $(VENV)/test debian check-style check-types check-imports unit
 
 debian:
-	scripts/debian_packages spin gcc libc6-dev etcd-server
+	scripts/debian_packages spin gcc libc6-dev etcd-server postgresql iproute2
 
 check-style: $(VENV)/test
 	$(BIN)/ruff format --check

@@ -1,0 +1,77 @@
+"""A service that refuses a late holder: it remembers the largest fence that it has seen, and compares.
+
+The caller sends the fence of its hold with each request. 409 is the answer to a smaller one than the largest so far. The comparison and the change are
+under one lock of the service: two requests cannot overtake each other between them.
+
+    python examples/guards/http_service.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import peerlock
+from peerlock.errors import StaleFence
+
+
+class Service(ThreadingHTTPServer):
+    """Keeps one value."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.mutex = threading.Lock()
+        self.fence, self.value = 0, b""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_PUT(self) -> None:  # noqa: N802
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        fence = int(self.headers.get("Fence", "0"))
+        with self.server.mutex:
+            stale = fence < self.server.fence
+            if not stale:
+                self.server.fence, self.server.value = fence, body
+        self.send_response(409 if stale else 204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def put(port: int, fence: int, value: bytes) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("PUT", "/", value, {"Fence": str(fence)})
+        if connection.getresponse().status == 409:
+            raise StaleFence(f"The service has seen a later holder than {fence}. Nothing was changed.")
+    finally:
+        connection.close()
+
+
+async def main() -> None:
+    service = Service()
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    async with peerlock.join("service-example") as node:
+        async with node.lock("value") as hold:
+            late = hold.fence
+            put(service.server_port, hold.fence, b"first")
+        async with node.lock("value") as hold:
+            put(service.server_port, hold.fence, b"second")
+        try:
+            put(service.server_port, late, b"too late")
+        except StaleFence as problem:
+            print(problem)
+    print("value:", service.value.decode())
+    service.shutdown()
+    service.server_close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
