@@ -89,6 +89,30 @@ def test_a_file(server: Cluster, tmp_path: Path) -> None:
     assert guarded.read()[1] == b"next"
 
 
+def test_a_file_that_the_next_holder_has_only_read(server: Cluster, tmp_path: Path) -> None:
+    """What a late holder wrote between the next one's reading and writing would be lost."""
+    guarded = GuardedFile(tmp_path / "data")
+    guarded.write(1, b"first")
+    outcome = stopped_before_its_write(
+        server, tmp_path, "from peerlock.guards import GuardedFile",
+        f"GuardedFile({str(guarded.path)!r}).write(hold.fence, b'late')", lambda fence: guarded.take(fence) and None,
+    )  # fmt: skip
+    assert outcome == "refused"
+    assert guarded.read()[1] == b"first"
+
+
+def test_a_row_that_the_next_holder_has_only_read(server: Cluster, tmp_path: Path) -> None:
+    sql = runpy.run_path(str(EXAMPLES / "sql.py"))
+    connection = sqlite3.connect(tmp_path / "bank.db")
+    connection.execute(sql["TABLE"])
+    connection.execute("INSERT INTO account VALUES (1, 100, 0)")
+    connection.commit()
+    assert sql["take"](connection, 1, 7) == 100
+    with pytest.raises(StaleFence):
+        sql["set_balance"](connection, 1, 0, 6)
+    connection.close()
+
+
 def test_a_file_without_a_guard_is_overwritten(server: Cluster, tmp_path: Path) -> None:
     """So the others can fail."""
     path = tmp_path / "data"
@@ -124,23 +148,23 @@ def postgres(directory: Path) -> Iterator[str]:
     """A server of our own, on loopback. It does not run as root."""
     binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
     data, port = directory / "postgres", free_port()
-    as_user: list[str] = []
+    who: dict[str, Any] = {}
     if os.geteuid() == 0:
-        as_user = ["runuser", "-u", "postgres", "--"]
+        who = {"user": "postgres", "group": "postgres", "extra_groups": []}
         data.mkdir()
         for path in (data, directory):
-            shutil.chown(path, pwd.getpwnam("postgres").pw_uid)
+            shutil.chown(path, "postgres")
         for parent in directory.parents:
-            if parent.owner() == "root" and parent != Path("/") and parent != Path("/tmp"):
+            if parent.owner() == "root" and parent not in (Path("/"), Path("/tmp")):
                 parent.chmod(parent.stat().st_mode | 0o011)
     subprocess.run(
-        [*as_user, str(binaries / "initdb"), "-D", str(data), "-A", "trust"], check=True, capture_output=True
+        [binaries / "initdb", "-D", data, "-A", "trust"], check=True, capture_output=True, cwd=directory, **who
     )
     process = subprocess.Popen(
-        [*as_user, str(binaries / "postgres"), "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", ""],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [binaries / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", ""],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=directory, **who,
     )  # fmt: skip
-    user = "postgres" if as_user else pwd.getpwuid(os.geteuid()).pw_name
+    user = "postgres" if who else pwd.getpwuid(os.geteuid()).pw_name
     try:
         yield f"host=127.0.0.1 port={port} user={user} dbname=postgres"
     finally:
@@ -179,8 +203,8 @@ def test_a_service(server: Cluster, tmp_path: Path) -> None:
     thread.start()
     try:
         outcome = stopped_before_its_write(
-            server, tmp_path, "import http_service", f"http_service.put({service.server_port}, hold.fence, b'late')",
-            lambda fence: example["put"](service.server_port, fence, b"next"),
+            server, tmp_path, "import http_service", f"http_service.call({service.server_port}, hold.fence, b'late')",
+            lambda fence: example["call"](service.server_port, fence, b"next") and None,
         )  # fmt: skip
         assert outcome == "refused"
         assert service.value == b"next"

@@ -22,7 +22,7 @@ async def main() -> None:
                 late = hold.fence
                 report.write(hold.fence, b"first")
             async with node.lock("report") as hold:
-                report.write(hold.fence, b"second")
+                report.write(hold.fence, report.take(hold.fence) + b", second")
             try:
                 report.write(late, b"too late")  # somebody who was stopped before its write, and goes on now
             except StaleFence as problem:

@@ -1,7 +1,8 @@
 """A service that refuses a late holder: it remembers the largest fence that it has seen, and compares.
 
-The caller sends the fence of its hold with each request. 409 is the answer to a smaller one than the largest so far. The comparison and the change are
-under one lock of the service: two requests cannot overtake each other between them.
+The caller sends the fence of its hold with each request, also when it only reads: from then on whoever had the lock before is refused. 409 is the answer
+to a smaller fence than the largest so far. The comparison and the change are under one lock of the service: two requests cannot overtake each
+other between them.
 
     python examples/guards/http_service.py
 """
@@ -32,25 +33,38 @@ class Handler(BaseHTTPRequestHandler):
     server: Service
 
     def do_PUT(self) -> None:  # noqa: N802
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.answer(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
+
+    def do_GET(self) -> None:  # noqa: N802
+        self.answer(None)
+
+    def answer(self, body: bytes | None) -> None:
         fence = int(self.headers.get("Fence", "0"))
         with self.server.mutex:
             stale = fence < self.server.fence
             if not stale:
-                self.server.fence, self.server.value = fence, body
-        self.send_response(409 if stale else 204)
+                self.server.fence = fence
+                self.server.value = self.server.value if body is None else body
+            value = self.server.value
+        self.send_response(409 if stale else 200)
+        self.send_header("Content-Length", "0" if stale else str(len(value)))
         self.end_headers()
+        if not stale:
+            self.wfile.write(value)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
-def put(port: int, fence: int, value: bytes) -> None:
+def call(port: int, fence: int, value: bytes | None = None) -> bytes:
+    """The value, or a new one."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("PUT", "/", value, {"Fence": str(fence)})
-        if connection.getresponse().status == 409:
+        connection.request("GET" if value is None else "PUT", "/", value, {"Fence": str(fence)})
+        answer = connection.getresponse()
+        if answer.status == 409:
             raise StaleFence(f"The service has seen a later holder than {fence}. Nothing was changed.")
+        return answer.read()
     finally:
         connection.close()
 
@@ -61,11 +75,12 @@ async def main() -> None:
     async with peerlock.join("service-example") as node:
         async with node.lock("value") as hold:
             late = hold.fence
-            put(service.server_port, hold.fence, b"first")
+            call(service.server_port, hold.fence, b"first")
         async with node.lock("value") as hold:
-            put(service.server_port, hold.fence, b"second")
+            value = call(service.server_port, hold.fence)
+            call(service.server_port, hold.fence, value + b", second")
         try:
-            put(service.server_port, late, b"too late")
+            call(service.server_port, late, b"too late")
         except StaleFence as problem:
             print(problem)
     print("value:", service.value.decode())

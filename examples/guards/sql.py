@@ -2,8 +2,9 @@
 
     CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, fence BIGINT NOT NULL)
 
-Every row has the fence of who changed it last. The database compares and writes in one step, so nobody can come in between. It works with any
-database that counts the rows it has changed: here with SQLite, in the tests with PostgreSQL, too.
+Every row has the fence of who took it last. A holder takes the row first, and reads it then: from that moment on the database refuses whoever had
+the lock before. It compares and writes in one step, so nobody can come in between. It works with any database that counts the rows it
+has changed: here with SQLite, in the tests with PostgreSQL, too.
 
     python examples/guards/sql.py
 """
@@ -22,11 +23,25 @@ from peerlock.errors import StaleFence
 TABLE = "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, fence BIGINT NOT NULL)"
 
 
+def take(connection: Any, account: int, fence: int, mark: str = "?") -> int:
+    """The balance, for who holds the lock. `mark` is how the driver writes a parameter: ? for sqlite3, %s for psycopg."""
+    statement = f"UPDATE account SET fence = {mark} WHERE id = {mark} AND fence <= {mark}"
+    cursor = connection.execute(statement, (fence, account, fence))
+    connection.commit()
+    _one(cursor, account, fence)
+    balance: int = connection.execute(f"SELECT balance FROM account WHERE id = {mark}", (account,)).fetchone()[0]
+    connection.commit()
+    return balance
+
+
 def set_balance(connection: Any, account: int, balance: int, fence: int, mark: str = "?") -> None:
-    """`mark` is how the driver writes a parameter: ? for sqlite3, %s for psycopg."""
     statement = f"UPDATE account SET balance = {mark}, fence = {mark} WHERE id = {mark} AND fence <= {mark}"
     cursor = connection.execute(statement, (balance, fence, account, fence))
     connection.commit()
+    _one(cursor, account, fence)
+
+
+def _one(cursor: Any, account: int, fence: int) -> None:
     if cursor.rowcount != 1:
         raise StaleFence(f"Account {account} was changed by a later holder than {fence}. Nothing was written.")
 
@@ -37,11 +52,11 @@ async def main() -> None:
         connection.execute(TABLE)
         connection.execute("INSERT INTO account VALUES (1, 100, 0)")
         async with peerlock.join("bank-example") as node:
-            async with node.lock("account 1") as hold:
+            async with node.lock("account-1") as hold:
                 late = hold.fence
-                set_balance(connection, 1, 90, hold.fence)
-            async with node.lock("account 1") as hold:
-                set_balance(connection, 1, 80, hold.fence)
+                set_balance(connection, 1, take(connection, 1, hold.fence) - 10, hold.fence)
+            async with node.lock("account-1") as hold:
+                set_balance(connection, 1, take(connection, 1, hold.fence) - 10, hold.fence)
             try:
                 set_balance(connection, 1, 0, late)  # somebody who was stopped before its write, and goes on now
             except StaleFence as problem:

@@ -4,8 +4,14 @@ A process can be stopped between looking at its hold and writing: no lock can he
 fence, and of two holds that exclude each other the later one has the larger. So a resource that remembers the largest
 fence it has seen, and refuses smaller ones, is never changed by somebody whose lock has become another's.
 
+**Show the fence when you begin, not only when you write.** Who reads, thinks and writes must be the last one who has read. If the
+resource hears of a new holder only with its write, a late one can still write between that holder's reading and writing, and
+what it wrote is lost. So the first thing that a holder does is to take the resource with its fence.
+
     with node.lock("orders") as hold:
-        guarded.write(hold.fence, data)
+        data = guarded.take(hold.fence)  # from now on whoever had the lock before is refused
+        ...
+        guarded.write(hold.fence, changed)
 
 `GuardedFile` is for files. For SQL databases one condition in the statement is enough (`examples/guards/sql.py`), for a service
 one comparison (`examples/guards/http_service.py`).
@@ -35,7 +41,7 @@ class GuardedFile:
         self.path = Path(path)
 
     def read(self) -> tuple[int, bytes]:
-        """The fence of who wrote it last, and what it wrote; 0 and nothing if nobody has."""
+        """The fence of who took it or wrote it last, and what is in it; 0 and nothing if nobody has."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -45,21 +51,35 @@ class GuardedFile:
             raise UsageError(f"{self.path} has no fence in its first line: it was not written by a GuardedFile.")
         return int(head[len(HEAD) :]), body
 
+    def take(self, fence: int) -> bytes:
+        """The contents; and from now on whoever has a smaller fence is refused. `StaleFence` if we are the late one."""
+        with self._alone():
+            last, data = self.read()
+            self._compare(fence, last)
+            if fence > last:
+                self._replace(fence, data)
+            return data
+
     def write(self, fence: int, data: bytes) -> None:
         """Replace the contents. `StaleFence` if somebody with a larger fence has been here: nothing is changed then."""
         with self._alone():
-            last, _ = self.read()
-            if fence < last:
-                raise StaleFence(
-                    f"{self.path} was written with fence {last}, and this is {fence}: the lock has had another holder since. "
-                    "Nothing was written."
-                )
-            draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
-            with draft.open("wb") as stream:
-                stream.write(HEAD + str(fence).encode() + b"\n" + data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(draft, self.path)
+            self._compare(fence, self.read()[0])
+            self._replace(fence, data)
+
+    def _compare(self, fence: int, last: int) -> None:
+        if fence < last:
+            raise StaleFence(
+                f"{self.path} was taken with fence {last}, and this is {fence}: the lock has had another holder since. "
+                "Nothing was written."
+            )
+
+    def _replace(self, fence: int, data: bytes) -> None:
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        with draft.open("wb") as stream:
+            stream.write(HEAD + str(fence).encode() + b"\n" + data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, self.path)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -80,7 +80,7 @@ def beliefs(node: str, events: list[dict[str, Any]], deaths: list[tuple[float, i
             assured[pid] = event["t"]
         elif what == "checked":
             assured[pid] = event["since"]
-        elif what in ("released", "lost", "left") and pid in open_at:
+        elif what in ("released", "lost", "left", "lapsed") and pid in open_at:
             found.append(_belief(node, open_at.pop(pid), event["t"], what, leases.get(pid, []), assured[pid]))
     for pid, event in open_at.items():
         found.append(_belief(node, event, died.get(pid, inf), "died", leases.get(pid, []), assured[pid]))
@@ -115,6 +115,19 @@ def overlaps(held: list[Belief]) -> list[tuple[Belief, Belief]]:
     return found
 
 
+def _pairs(logs: dict[str, list[dict[str, Any]]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """What each process wrote down, and the next thing that it did."""
+    found = []
+    for events in logs.values():
+        last: dict[int, dict[str, Any]] = {}
+        for event in events:
+            if event["what"] not in ("lease", "lapsed"):
+                if event["pid"] in last:
+                    found.append((last[event["pid"]], event))
+                last[event["pid"]] = event
+    return found
+
+
 def judge(
     logs: dict[str, list[dict[str, Any]]], deaths: dict[str, list[tuple[float, int]]], counter: int
 ) -> tuple[Verdict, list[Belief]]:
@@ -144,6 +157,7 @@ def judge(
             verdict.losses += 1
     # A process that was killed between the writing and the noting of it has written, and not said so.
     began = sum(event["what"] == "writes" for event in everything)
-    unknown = began - accepted - verdict.stale_writes_refused
+    refused = sum(a["what"] == "writes" and b["what"] == "refused" for a, b in _pairs(logs))
+    unknown = began - accepted - refused
     verdict.lost_updates = max(0, accepted - counter) if counter < accepted else max(0, counter - accepted - unknown)
     return verdict, held

@@ -4,7 +4,7 @@ Every line of its log has the time of the kernel's monotonic clock, which is the
 the node itself is made to believe in. A line is written in one system call, so that a kill loses none that was begun.
 
     {"t": 12.5, "what": "granted", "fence": 4294967297}
-    lease (until), granted, checked (since), writes, wrote, refused, released, lost, joined, left
+    lease (until), lapsed, granted, checked (since), writes, wrote, refused, released, lost, joined, left
 
 Commands come on standard input: `between` (stop yourself between the check and the write, once), `rate R`, `jump S`, `leave`.
 """
@@ -68,11 +68,20 @@ class Clock:
 class Unguarded(GuardedFile):
     """Writes, whatever came before."""
 
-    def write(self, fence: int, data: bytes) -> None:
-        with self._alone():
-            draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
-            draft.write_bytes(b"peerlock fence %d\n" % fence + data)
-            os.replace(draft, self.path)
+    def _compare(self, fence: int, last: int) -> None:
+        pass
+
+
+class Watched(Node):
+    """Says when its lease is over: before anybody else can be granted anything because of that."""
+
+    def __init__(self, worker: Worker, registry: Any) -> None:
+        self.worker = worker
+        super().__init__(registry, worker.spec.group)
+
+    def lapsed(self, held: int) -> None:
+        self.worker.note("lapsed", held=held)
+        super().lapsed(held)
 
 
 class Worker:
@@ -101,7 +110,7 @@ class Worker:
             registry = registry_for(self.spec.group, settings)
         loop = asyncio.get_running_loop()
         loop.add_reader(0, self.command)
-        node = await Joining(lambda: Node(registry, self.spec.group))._join()
+        node = await Joining(lambda: Watched(self, registry))._join()
         self.note("joined", epoch=node.epoch)
         try:
             while not self.ended.is_set():
@@ -118,7 +127,7 @@ class Worker:
             async with node.lock("counter") as hold:
                 fence = hold.fence
                 self.note("granted", fence=fence)
-                _, data = self.resource.read()
+                data = self.resource.take(fence)
                 await asyncio.sleep(self.random.expovariate(1 / self.spec.hold_s))
                 self.check(hold)
                 if self.between:
@@ -130,6 +139,9 @@ class Worker:
                 self.note("released", fence=fence)
         except LockLost as problem:
             self.note("lost", fence=fence, why=str(problem))
+        except StaleFence:
+            self.note("refused", fence=fence)  # it was stopped right after the grant
+            self.note("lost", fence=fence, why="somebody has the lock since")
 
     def check(self, hold: Hold) -> None:
         """It says that the lock is held: not before `since`, and not after this line was written."""
