@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def stopped_before_its_write(
-    server: Cluster, directory: Path, imports: str, write: str, later: Callable[[int], None]
+    server: Cluster, directory: Path, imports: str, write: str, later: Callable[[int], object]
 ) -> str:
     """What becomes of the write of a holder that is stopped for longer than its lease; `later` is what the next holder does."""
 
