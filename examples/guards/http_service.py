@@ -1,8 +1,8 @@
 """A service that refuses a late holder: it remembers the largest fence that it has seen, and compares.
 
-The caller sends the fence of its hold with each request, also when it only reads: from then on whoever had the lock before is refused. 409 is the answer
-to a smaller fence than the largest so far. The comparison and the change are under one lock of the service: two requests cannot overtake each
-other between them.
+The caller sends the fence of its hold with each request, also when it only reads: from then on whoever had the lock
+before is refused. 409 is the answer to a smaller fence than the largest so far. The comparison and the change are
+under one lock of the service: two requests cannot overtake each other between them.
 
     python examples/guards/http_service.py
 """
@@ -32,10 +32,10 @@ class Service(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Service
 
-    def do_PUT(self) -> None:  # noqa: N802
+    def do_PUT(self) -> None:
         self.answer(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self.answer(None)
 
     def answer(self, body: bytes | None) -> None:

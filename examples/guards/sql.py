@@ -2,9 +2,9 @@
 
     CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, fence BIGINT NOT NULL)
 
-Every row has the fence of who took it last. A holder takes the row first, and reads it then: from that moment on the database refuses whoever had
-the lock before. It compares and writes in one step, so nobody can come in between. It works with any database that counts the rows it
-has changed: here with SQLite, in the tests with PostgreSQL, too.
+Every row has the fence of who took it last. A holder takes the row first, and reads it then: from that moment on the
+database refuses whoever had the lock before. It compares and writes in one step, so nobody can come in between. It
+works with any database that counts the rows it has changed: here with SQLite, in the tests with PostgreSQL, too.
 
     python examples/guards/sql.py
 """

@@ -1,20 +1,21 @@
 """Resources that refuse a late holder.
 
-A process can be stopped between looking at its hold and writing: no lock can help there, only the resource can. Each hold has a
-fence, and of two holds that exclude each other the later one has the larger. So a resource that remembers the largest
-fence it has seen, and refuses smaller ones, is never changed by somebody whose lock has become another's.
+A process can be stopped between looking at its hold and writing: no lock can help there, only the resource can. Each
+hold has a fence, and of two holds that exclude each other the later one has the larger. So a resource that remembers
+the largest fence it has seen, and refuses smaller ones, is never changed by somebody whose lock has become another's.
 
-**Show the fence when you begin, not only when you write.** Who reads, thinks and writes must be the last one who has read. If the
-resource hears of a new holder only with its write, a late one can still write between that holder's reading and writing, and
-what it wrote is lost. So the first thing that a holder does is to take the resource with its fence.
+**Show the fence when you begin, not only when you write.** Who reads, thinks and writes must be the last one who has
+read. If the resource hears of a new holder only with its write, a late one can still write between that holder's
+reading and writing, and what it wrote is lost. So the first thing that a holder does is to take the resource with its
+fence.
 
     with node.lock("orders") as hold:
         data = guarded.take(hold.fence)  # from now on whoever had the lock before is refused
         ...
         guarded.write(hold.fence, changed)
 
-`GuardedFile` is for files. For SQL databases one condition in the statement is enough (`examples/guards/sql.py`), for a service
-one comparison (`examples/guards/http_service.py`).
+`GuardedFile` is for files. For SQL databases one condition in the statement is enough (`examples/guards/sql.py`), for
+a service one comparison (`examples/guards/http_service.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ HEAD = b"peerlock fence "
 class GuardedFile:
     """A file with a fence in its first line. Everybody who writes it must write it through this class.
 
-    The comparison and the writing happen under a lock of the file system, which is held for no longer than that. If its holder is stopped
+    The comparison and the writing happen under a lock of the file system, which is held for no longer than that. If
+    its holder is stopped
     there, the others wait: nothing is lost. On a network file system that does not have such locks this is no protection.
     """
 

@@ -377,7 +377,8 @@ PLANTED: dict[str, type[Core]] = {
     "older epochs started": _core("OlderEpochs", views_of=StartsOlderEpochs),
     "no gate": BelievesAtOnce,
 }
-# With leases: which registry, and what is replaced. Two voters that propose different views of one epoch at the same time are rare:
+# With leases: which registry, and what is replaced. Two voters that propose different views of one epoch at the same
+# time are rare:
 # what only they would show (a vote that is forgotten, a decision without a majority) is for the checker.
 PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
     "lease not checked": ("voters", {"core": LeaseNotChecked}),

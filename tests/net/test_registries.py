@@ -174,10 +174,9 @@ def test_fences_increase_across_a_restart_of_everybody(place: Place) -> None:
     async def whole() -> None:
         last = 0
         for _ in range(3):
-            async with place.all() as nodes:
-                async with nodes[0].lock("x") as hold:
-                    assert hold.fence > last
-                    last = hold.fence
+            async with place.all() as nodes, nodes[0].lock("x") as hold:
+                assert hold.fence > last
+                last = hold.fence
 
     asyncio.run(whole())
 

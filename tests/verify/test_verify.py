@@ -106,10 +106,14 @@ def test_overlaps_and_fences() -> None:
         Belief("c", 6, 7, 3, "released"),
     )
     assert overlaps([one, two, three]) == [(one, two)]
-    logs = {
-        "a": [line(0, "granted", fence=9), line(0.1, "writes", fence=9, value=1), line(0.2, "wrote", fence=9, value=1), line(1, "released", fence=9)],
-        "b": [line(2, "granted", fence=4), line(2.1, "writes", fence=4, value=1), line(2.2, "wrote", fence=4, value=1), line(3, "released", fence=4)],
-    }  # fmt: skip
+
+    def hold(start: float, fence: int) -> list[dict[str, Any]]:
+        return [
+            line(start, "granted", fence=fence), line(start + 0.1, "writes", fence=fence, value=1),
+            line(start + 0.2, "wrote", fence=fence, value=1), line(start + 1, "released", fence=fence),
+        ]  # fmt: skip
+
+    logs = {"a": hold(0, 9), "b": hold(2, 4)}
     verdict, _ = judge(logs, {}, 1)
     assert (verdict.fences_out_of_order, verdict.stale_writes_accepted, verdict.lost_updates) == (1, 1, 1)
     assert not verdict.ok

@@ -1,17 +1,18 @@
 """The voters, explored: the very `Voter` and `Tenant` that ship, in every interleaving.
 
-Three voters decide who the members are. One member, `m`, beats and has a lease; the other, `a`, is always vouched for, and
-stands for the rest of the group. What is sent may arrive at any time, any number of times, or never: letters stay where they
-are when they are delivered. Voters are restarted (what is not in their record is forgotten), or die for good.
+Three voters decide who the members are. One member, `m`, beats and has a lease; the other, `a`, is always vouched
+for, and stands for the rest of the group. What is sent may arrive at any time, any number of times, or never: letters
+stay where they are when they are delivered. Voters are restarted (what is not in their record is forgotten), or die
+for good.
 
-Time is nothing but the order of events. Promises and leases end whenever they may, and one thing is certain: a promise ends
-after the leases that rest on it (`peerlock.node.lease` has the clocks). The observer `Truth` keeps that order. It also knows what
-no node knows: which views were decided, and whether `m` believes. Two views of one epoch, or `m` believing while
-some view without it is decided, are violations.
+Time is nothing but the order of events. Promises and leases end whenever they may, and one thing is certain: a
+promise ends after the leases that rest on it (`peerlock.node.lease` has the clocks). The observer `Truth` keeps that
+order. It also knows what no node knows: which views were decided, and whether `m` believes. Two views of one epoch,
+or `m` believing while some view without it is decided, are violations.
 
-That the voters never block each other for ever is a question of its own (`Progress`): from every state, as long as another
-ballot may be started and a majority is up, some way leads to a decision. There `m` is as obstinate as it can be: a promise
-to it ends only where it is not renewed, or where `m` is cut off.
+That the voters never block each other for ever is a question of its own (`Progress`): from every state, as long as
+another ballot may be started and a majority is up, some way leads to a decision. There `m` is as obstinate as it can
+be: a promise to it ends only where it is not renewed, or where `m` is cut off.
 """
 
 from __future__ import annotations
@@ -292,7 +293,8 @@ class Truth(Observer):
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        # The beat that m's lease rests on (0: none), the newest that cannot be confirmed in time any more; for each voter the newest
+        # The beat that m's lease rests on (0: none), the newest that cannot be confirmed in time any more; for each
+        # voter the newest
         # beat of m that its promise is for; the views decided; what went wrong.
         first = int(group.leased)
         self.start = (first, 0, tuple(0 if v in group.cut or v == 4 else first for v in group.voters), (), "")
@@ -405,14 +407,21 @@ class Ballots(Model):
                 events.append(("proposed", node, 0))
             elif detail == "restart":
                 events.append(("restarted", node, 0))
-        elif isinstance(detail.message, Beat) and not before.voter.refuses(detail.message):
-            if M in before.voter.decided.members and detail.message.wish != "leave":
-                events.append(("vouched", node, detail.message.number))
+        elif vouched(before, detail):
+            events.append(("vouched", node, detail.message.number))
         if EVERYBODY in dict(after.voter.vouched) and EVERYBODY not in dict(before.voter.vouched):
             events.append(("everybody", node, 0))
         if after.voter.decided != before.voter.decided:
             events.append(("decided", node, after.voter.decided))
         return events
+
+
+def vouched(before: VoterNode, detail: Any) -> bool:
+    """Does the voter promise m anything with this letter?"""
+    beat = detail.message
+    if not isinstance(beat, Beat) or before.voter.refuses(beat) or beat.wish == "leave":
+        return False
+    return M in before.voter.decided.members
 
 
 class NothingIsWrong(Property):
@@ -467,7 +476,9 @@ def explore(
 
 
 def stuck(search: Search) -> int:
-    """States in which a voter holds something back until an epoch is decided, a ballot is left, and no way leads to a decision."""
+    """States in which a voter holds something back until an epoch is decided, a ballot is left, and no way leads to
+    a decision.
+    """
     graph, model = Graph(search), search.model
     rows = [np.concatenate([search.rows(level, slice(None))[at] for level in search.levels])[graph.order]
             for at in range(len(model.columns))]  # fmt: skip
@@ -478,7 +489,8 @@ def stuck(search: Search) -> int:
         return values[rows[at]]
 
     alive = [of(at, lambda local: local.where != "crashed") for at in voters]
-    pending = [of(at, lambda local: local.algorithm.voter.accepted is not None or bool(local.algorithm.voter.doubted)) for at in voters]  # fmt: skip
+    holds_back = lambda local: local.algorithm.voter.accepted is not None or bool(local.algorithm.voter.doubted)  # noqa: E731
+    pending = [of(at, holds_back) for at in voters]
     epochs = [of(at, lambda local: local.algorithm.voter.decided.epoch) for at in voters]
     ballots_at = next(
         i for i, o in enumerate(model.observers, len(model.nodes)) if isinstance(o, Budget) and o.what == "proposed"

@@ -1,10 +1,11 @@
 """Views in a store, explored: the very `Lodger` that ships, in every interleaving, with a store of twenty lines.
 
-`m` has a lease and renews it; others leave it out, mark it, join, or want a view with the same members; `m` may leave. Requests
-and answers are late, overtake each other, or never arrive.
+`m` has a lease and renews it; others leave it out, mark it, join, or want a view with the same members; `m` may
+leave. Requests and answers are late, overtake each other, or never arrive.
 
-As with the voters, time is nothing but the order of events. A lease ends whenever it may. Somebody's patience with a heartbeat of `m`
-that it has seen ends after the lease that rests on it: that is what D on two clocks gives. `Truth` keeps that order.
+As with the voters, time is nothing but the order of events. A lease ends whenever it may. Somebody's patience with a
+heartbeat of `m` that it has seen ends after the lease that rests on it: that is what D on two clocks gives. `Truth`
+keeps that order.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ class Truth(Observer):
     """Which views there were, whether m believes, and the order of leases and patience."""
 
     def __init__(self, group: StoreGroup) -> None:
-        # The request that m's lease rests on (0: none); the heartbeats of m that somebody has no patience with any more, up to which;
+        # The request that m's lease rests on (0: none); the heartbeats of m that somebody has no patience with any
+        # more, up to which;
         # the heartbeat that each request of m has written; was a view without m; the newest view; what went wrong.
         self.start = (int(group.leased), 0, ((1, 1),), False, group.view, "")
 

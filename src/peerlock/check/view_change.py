@@ -1,19 +1,21 @@
 """The view change, explored: the very `View` and `Seat` that ship, in every interleaving.
 
-A `Member` is a node with one lock: what the real node does for each of its locks, without sockets, queues and sessions. The
-network may deliver in any order, so what a session adds (order, no loss) is not relied on, except that nothing is lost. The
-registry is one more node, numbered after all members. It decides views one after the other, and hears
+A `Member` is a node with one lock: what the real node does for each of its locks, without sockets, queues and
+sessions. The network may deliver in any order, so what a session adds (order, no loss) is not relied on, except that
+nothing is lost. The registry is one more node, numbered after all members. It decides views one after the other, and
+hears
 
 - of a crash, at any time after it (`last_words`): detection is late but never wrong, as with the kernel's record locks;
 - of joiners and leavers, who ask it;
 - and may, `stops` times, leave out a member that is alive but does not believe to hold anything: a stopped process. That is
   what the gate is for: a member believes only after the registry has noted it, and a noted member is not left out.
-- With leases (`lapsers`) everybody is noted at first. A lease ends at any time; what is held then is lost. The registry's promise
+- With leases (`lapsers`) everybody is noted at first. A lease ends at any time; what is held then is lost. The
+  registry's promise
   ends at any time after that (`Lapsed` is under way): `peerlock.check.consensus` shows that voters keep this order.
 - It may also, `renewals` times, decide a view with the same members.
 
-An incarnation that is restarted is a joiner with another number. A member that was left out while alive joins again: the
-number stays, everything else is dropped.
+An incarnation that is restarted is a joiner with another number. A member that was left out while alive joins again:
+the number stays, everything else is dropped.
 
 `peerlock.check.view_mutants` takes each rule of `peerlock.node.view` away in turn.
 """

@@ -208,16 +208,11 @@ def check_registries(
     with bar("groups", len(settings) + len(MUTANTS)) as advance:
         for what in (*settings, *MUTANTS):
             outcome, found = explore(what, 100_000_000)
-            rows.append(
-                {
-                    "name": what.name,
-                    "states": outcome.states,
-                    "depth": outcome.depth,
-                    "finished": outcome.finished,
-                    "violated": found,
-                    "seconds": round(outcome.seconds, 1),
-                }  # fmt: skip
-            )
+            row: dict[str, Any] = {
+                "name": what.name, "states": outcome.states, "depth": outcome.depth, "finished": outcome.finished,
+                "violated": found, "seconds": round(outcome.seconds, 1),
+            }  # fmt: skip
+            rows.append(row)
             if what in MUTANTS:
                 rows[-1] |= {"name": f"without: {what.name}", "mutant": True}
             advance(1)

@@ -85,7 +85,8 @@ def verify(
         console().print(
             f"{verdict.grants:,} holds, {verdict.owner_changes:,} owner changes, {verdict.losses} losses announced.\n"
             f"overlaps {verdict.overlaps}, stale writes accepted {verdict.stale_writes_accepted} and refused "
-            f"{verdict.stale_writes_refused}, lost updates {verdict.lost_updates}, fences out of order {verdict.fences_out_of_order}; "
+            f"{verdict.stale_writes_refused}, lost updates {verdict.lost_updates}, "
+            f"fences out of order {verdict.fences_out_of_order}; "
             f"everybody in after at most {verdict.recovery_s} s.",
             highlight=False,
         )

@@ -23,7 +23,8 @@ DEADLINE = struct.Struct("d")
 class Guardian:
     """A process that ends a process group at a deadline, or when we are gone without a word.
 
-    It shares a page with us: the time, on the clock that counts suspension, at which the group must be gone. With a lease, others may
+    It shares a page with us: the time, on the clock that counts suspension, at which the group must be gone. With a
+    lease, others may
     have the lock then, whatever has become of us.
     """
 

@@ -1,7 +1,8 @@
 """The registry of a group that decides for itself: three or five of its processes are voters.
 
-`Booth` is a voter with its record, its lines and its clock; it lives in the bureau of the node whose name is among the voters, or in
-a process of its own (`peerlock node --voter`). `EmbeddedRegistry` is a member's: it has a line to each voter, and beats.
+`Booth` is a voter with its record, its lines and its clock; it lives in the bureau of the node whose name is among
+the voters, or in a process of its own (`peerlock node --voter`). `EmbeddedRegistry` is a member's: it has a line to
+each voter, and beats.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class Booth(Party):
             return
         decided = self.stored.record.decided
         if decided.epoch == 0:
-            # The beginning of a group, or of a voter in one that there is already: that must be told apart. So all begin together.
+            # The beginning of a group, or of a voter in one that there is already: that must be told apart. So all
+            # begin together.
             if self.at_first < {name for name, _ in self.known if name != self.name}:
                 return
         else:
@@ -188,8 +190,8 @@ class Booth(Party):
         known = self.runs.setdefault(line.name, set())
         if line.run not in known and envelope.counter < self.seen.get(line.name, 0):
             line.say(self.salute(
-                f"the record of the voter {line.name} is at {envelope.counter}, and it was at {self.seen[line.name]}: it was replaced by "
-                "an old copy. It must not vote. Stop it, and put a new voter in its place: "
+                f"the record of the voter {line.name} is at {envelope.counter}, and it was at {self.seen[line.name]}: "
+                "it was replaced by an old copy. It must not vote. Stop it, and put a new voter in its place: "
                 f"peerlock voters replace {line.name} NEW=HOST:PORT"
             ))  # fmt: skip
             line.end(f"the record of {line.name} is older than what it has said before")
@@ -201,8 +203,9 @@ class Booth(Party):
             dialler.line.heard = asyncio.get_running_loop().time()  # it answers on a line of its own
         if envelope.seen > self.stored.counter and not self.refused:
             self.refuse(
-                f"the record of the voter {self.name} ({self.file.path}) is at {self.stored.counter}, and {line.name} has seen it at "
-                f"{envelope.seen}: it was replaced by an old copy. This voter does not vote. Put a new one in its place: "
+                f"the record of the voter {self.name} ({self.file.path}) is at {self.stored.counter}, and {line.name} has "
+                f"seen it at {envelope.seen}: it was replaced by an old copy. This voter does not vote. "
+                f"Put a new one in its place: "
                 f"peerlock voters replace {self.name} NEW=HOST:PORT"
             )
             return False

@@ -1,14 +1,15 @@
 """The registry of a group whose views are kept in etcd.
 
-All that is thought about is in `peerlock.node.store`. This carries its requests through etcd's JSON gateway, each as one
-transaction, whose both branches end with a read of everything under the group's prefix: so every answer is a snapshot.
+All that is thought about is in `peerlock.node.store`. This carries its requests through etcd's JSON gateway, each as
+one transaction, whose both branches end with a read of everything under the group's prefix: so every answer is a
+snapshot.
 
     PREFIX/GROUP/view           the newest view
     PREFIX/GROUP/beat/ID        the heartbeats
 
-Several endpoints are tried in turn: the one that answered last first. A request that was not answered is not repeated: whether it
-was carried out is not known, and the residence knows what to do then. A watch on the view tells of changes at once; if it
-is broken, the next beat tells.
+Several endpoints are tried in turn: the one that answered last first. A request that was not answered is not
+repeated: whether it was carried out is not known, and the residence knows what to do then. A watch on the view tells
+of changes at once; if it is broken, the next beat tells.
 """
 
 from __future__ import annotations

@@ -99,9 +99,11 @@ def join(
     - `voters`: three or five nodes, by name, that decide who the members are; any others come and go. A node whose name is one
       of them votes; `first_start`: it has never run before.
     - `etcd`: the same, decided with the help of etcd: its endpoints, user, password, certificates.
-    - `lease_s`: for how long a node may believe that it holds a lock without being confirmed. `stall_s`: after which an event loop that does
+    - `lease_s`: for how long a node may believe that it holds a lock without being confirmed. `stall_s`: after
+      which an event loop that does
       not answer is taken to hang. `watchdog`: a process that kills this one if its lease is over and it does not notice.
-    - `address`: where the others reach this node, HOST or HOST:PORT, if that cannot be guessed. `bind`: the address of this host, if that is
+    - `address`: where the others reach this node, HOST or HOST:PORT, if that cannot be guessed. `bind`: the address
+      of this host, if that is
       another one (behind a proxy, in a container).
     - `config`: a TOML file that says the same.
     """
@@ -152,7 +154,8 @@ def leased_registry(
     group: str, settings: Settings, clock: Callable[[], float] | None = None, resident: bool = False
 ) -> Registry:
     rest: dict[str, Any] = {
-        "address": settings.address, "bind": settings.bind, "tls": settings.tls, "insecure": bool(settings.insecure), "lease_s": settings.lease_s,
+        "address": settings.address, "bind": settings.bind, "tls": settings.tls, "insecure": bool(settings.insecure),
+        "lease_s": settings.lease_s,
         "stall_s": settings.stall_s, "watchdog": bool(settings.watchdog), "state": settings.state,
         "clock": clock, "resident": resident,
     }  # fmt: skip

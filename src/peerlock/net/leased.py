@@ -1,7 +1,7 @@
 """What registries with leases have in common: everything but who decides.
 
-The node asks (in its own thread), the bureau does, and answers through `Shell.post`. A kind of registry says how its residence is
-made, and carries what the residence sends.
+The node asks (in its own thread), the bureau does, and answers through `Shell.post`. A kind of registry says how its
+residence is made, and carries what the residence sends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def checked_lease(lease_s: float | None) -> float:
         return LEASE_S
     if not SHORTEST_S <= lease_s <= LONGEST_S:
         raise UsageError(
-            f"A lease is at least {SHORTEST_S} s, so that a busy machine can keep it, and at most {LONGEST_S:g}; got {lease_s!r}."
+            f"A lease is at least {SHORTEST_S} s, so that a busy machine can keep it, and at most {LONGEST_S:g}; "
+            f"got {lease_s!r}."
         )
     return lease_s
 
@@ -74,7 +75,9 @@ class LeasedRegistry(Registry):
         clock: Callable[[], float] | None = None,
         resident: bool = False,
     ) -> None:
-        """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT; `bind`: what this host has."""
+        """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT; `bind`: what
+        this host has.
+        """
         self.group = check_name("group", group)
         self.name = check_name("node", name or f"{socket.gethostname().split('.')[0]}-{os.getpid()}")
         self.lease_s, self.stall_s = checked_lease(lease_s), STALL_S if stall_s is None else stall_s
@@ -136,7 +139,8 @@ class LeasedRegistry(Registry):
                     made.connect(there)
                     return made.getsockname()[0], 0
         raise UsageError(
-            f"No way to {', '.join(map(str, where))} was found: say where this node is reached with address= (HOST or HOST:PORT)."
+            f"No way to {', '.join(map(str, where))} was found: say where this node is reached with address= "
+            "(HOST or HOST:PORT)."
         )
 
     def _place(self, state: str | Path | None) -> Path:

@@ -1,8 +1,8 @@
 """Connections to and between voters: frames in envelopes over TCP, with TLS where there is a certificate.
 
-Whoever wants to say something dials, and dials again when the line breaks. What is said while it is broken is lost: everything here
-is said again when it matters. The first frame each way is a `Salute`; a line whose other end is not who it should be, or
-says what makes no sense, is closed with a sentence in the log of both.
+Whoever wants to say something dials, and dials again when the line breaks. What is said while it is broken is lost:
+everything here is said again when it matters. The first frame each way is a `Salute`; a line whose other end is not
+who it should be, or says what makes no sense, is closed with a sentence in the log of both.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Line(asyncio.Protocol):
             return f"it is of the group {salute.group!r}, and this one of {self.party.group!r}"
         if salute.lease_s and self.party.lease_s and salute.lease_s != self.party.lease_s:
             return (
-                f"{salute.name} takes a lease to be {salute.lease_s:g} s, and {self.party.name} {self.party.lease_s:g} s: it must be the "
-                "same for all nodes and voters of a group. Set lease_s"
+                f"{salute.name} takes a lease to be {salute.lease_s:g} s, and {self.party.name} {self.party.lease_s:g} s: "
+                "it must be the same for all nodes and voters of a group. Set lease_s"
             )
         if self.dialled is not None and (salute.name != self.dialled or not salute.voter):
             return f"it says to be {salute.name}, and the voter {self.dialled} was dialled"

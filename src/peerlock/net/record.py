@@ -3,10 +3,10 @@
     peerlock voter 1 <sha256 of the next line>
     {"group":"shop","name":"anna","counter":17,"seen":{"ben":12},"record":{...}}
 
-The file is replaced as a whole, so a crash leaves the old one or the new one. Anything else in it is damage, and a voter does not
-start from damage: what it has promised is not known any more. `counter` goes up with each writing and is part of whatever the voter
-says; `seen` are the highest counters of the others. So a record that was restored from a copy is found out by whoever has
-heard of a later one.
+The file is replaced as a whole, so a crash leaves the old one or the new one. Anything else in it is damage, and a
+voter does not start from damage: what it has promised is not known any more. `counter` goes up with each writing and
+is part of whatever the voter says; `seen` are the highest counters of the others. So a record that was restored from
+a copy is found out by whoever has heard of a later one.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class RecordFile:
             if first_start:
                 return Stored(self.group, self.name, 0, {}, first)
             raise RegistryError(
-                f"The voter {self.name} has no record: {self.path} is missing. If this voter has never run before, start it with "
-                f"--first-start. Otherwise restore the file. {what_to_do}."
+                f"The voter {self.name} has no record: {self.path} is missing. If this voter has never run before, "
+                f"start it with --first-start. Otherwise restore the file. {what_to_do}."
             ) from None
         except OSError as problem:
             raise RegistryError(f"{self.path} cannot be read: {problem.strerror}. {what_to_do}.") from None

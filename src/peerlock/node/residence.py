@@ -1,4 +1,5 @@
-"""A node in its group, where there are leases: when it beats, whom it must reach before it is taken in, whom it cannot reach.
+"""A node in its group, where there are leases: when it beats, whom it must reach before it is taken in, whom it cannot
+reach.
 
 Two kinds, for voters and for stores, with one face to the shells:
 
@@ -10,7 +11,8 @@ Two kinds, for voters and for stores, with one face to the shells:
 
     and of the shell: learned(decision), leased(until), court(peers) make links to these
 
-A beat is due every quarter of D: so two may be lost and the lease still runs on. Whoever is not a member yet beats more often.
+A beat is due every quarter of D: so two may be lost and the lease still runs on. Whoever is not a member yet beats
+more often.
 """
 
 from __future__ import annotations
@@ -321,9 +323,8 @@ class AtStore(Residence):
         return max(now, min([self.beat_at, *(now + left for left in ends)]))
 
     def tick(self, now: float) -> None:
-        if self.started and self.lodger.is_member and self.house.may_beat():
-            if self.lodger.dead(self.house.steady()):
-                self.tend(now)
+        if self.started and self.lodger.is_member and self.house.may_beat() and self.lodger.dead(self.house.steady()):
+            self.tend(now)
         super().tick(now)
 
     def answered(self, number: int, done: bool, snapshot: Snapshot, now: float) -> None:

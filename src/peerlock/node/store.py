@@ -1,8 +1,8 @@
 """A member of a group whose views are kept in a store: etcd, or whatever can compare and set.
 
-The store has the newest view under one key, and a heartbeat for each member under another. Everything that is done to it is
-one transaction, and every answer has the whole of it (`Snapshot`), as it was right after. The store orders transactions;
-it knows nothing of leases, clocks or who is dead.
+The store has the newest view under one key, and a heartbeat for each member under another. Everything that is done to
+it is one transaction, and every answer has the whole of it (`Snapshot`), as it was right after. The store orders
+transactions; it knows nothing of leases, clocks or who is dead.
 
     Renew   if the view is the one I know: write my heartbeat.       Done: my lease runs for D from when I sent this.
     Swap    if the view is the one I know, and these heartbeats are as I saw them: write the next view.
@@ -232,9 +232,8 @@ class Lodger(State):
             )
             return
         self.saw(snapshot, steady, out)
-        if done and self.is_member and not self.is_marked:
-            if self.lease.confirm(STORE, number, 1, now):
-                out.leased(self.lease.until)
+        if done and self.is_member and not self.is_marked and self.lease.confirm(STORE, number, 1, now):
+            out.leased(self.lease.until)
 
     def saw(self, snapshot: Snapshot, steady: float, out: Asks) -> None:
         if snapshot.at < self.snapshot.at:
@@ -250,8 +249,8 @@ class Lodger(State):
         said = snapshot.decision.lease_s if snapshot.decision is not None and snapshot.decision.members else 0.0
         if said and said != self.lease.lease_s and not was_member:
             out.refuse(
-                f"the members of this group take a lease to be {said:g} s, and this node {self.lease.lease_s:g} s: it must be the same "
-                "for all. Set lease_s, or let everybody leave first"
+                f"the members of this group take a lease to be {said:g} s, and this node {self.lease.lease_s:g} s: "
+                "it must be the same for all. Set lease_s, or let everybody leave first"
             )
             return
         self.snapshot = snapshot
@@ -283,8 +282,8 @@ class Lodger(State):
 class Shelf:
     """A store in memory: for tests, the simulator and the checker. What etcd does, in twenty lines."""
 
-    def __init__(self, snapshot: Snapshot = Snapshot(1)) -> None:
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self.snapshot = snapshot or Snapshot(1)
 
     def ask(self, request: Request) -> tuple[bool, Snapshot]:
         before = self.snapshot

@@ -85,7 +85,8 @@ class Table:
         lapse: Callable[[float], None],
     ) -> None:
         self.limits = limits
-        # How the node is told that somebody waits, that the gate is needed, that there are too many locks, that the lease is over.
+        # How the node is told that somebody waits, that the gate is needed, that there are too many locks, that the
+        # lease is over.
         self.alarm, self.knock, self.full, self.lapse = alarm, knock, full, lapse
         self.desks: dict[str, Desk] = {}
         self.opening: dict[str, tuple[int, dict[Node, Mode]]] = {}  # lock -> algorithm, who was inside at the start

@@ -57,9 +57,9 @@ class Tenant(State):
     def on_vouch(self, voter: Any, vouch: Vouch, now: float, out: Hears) -> None:
         if vouch.decision is not None:
             self.learn(vouch.decision, out)
-        if vouch.ok and self.is_member and voter in self.decision.electors:
-            if self.lease.confirm(voter, vouch.number, self.decision.majority, now):
-                out.leased(self.lease.until)
+        counts = vouch.ok and self.is_member and voter in self.decision.electors
+        if counts and self.lease.confirm(voter, vouch.number, self.decision.majority, now):
+            out.leased(self.lease.until)
 
     def learn(self, decision: Decision, out: Hears) -> None:
         if decision.epoch <= self.decision.epoch:

@@ -1,7 +1,8 @@
 """One of the three or five that decide who the members are.
 
-A voter does two things. It *vouches*: a member that beats is promised that this voter will not leave it out for D. And it
-*votes*: for each epoch the voters decide one view by single-decree Paxos, with the view of the epoch before naming them.
+A voter does two things. It *vouches*: a member that beats is promised that this voter will not leave it out for D.
+And it *votes*: for each epoch the voters decide one view by single-decree Paxos, with the view of the epoch before
+naming them.
 
     Prepare   ->  Promise    I vote in no lower ballot; this is what I have accepted, and these I vouch for
     Accept    ->  Accepted   once I vouch for none of those that it leaves out; until then NotYet
@@ -21,9 +22,9 @@ A voter does two things. It *vouches*: a member that beats is promised that this
 6. Somebody is taken in who has said that it knows the epoch before, and is in none: so no incarnation comes back.
 7. A voter that has accepted a view with other voters renews nobody until that is decided, and then only who knows it.
 
-Why whoever is left out does not believe: m's lease rests on a beat that a majority has confirmed, the view without m on a
-majority that has accepted it. Some voter is in both. It did not accept before its promise had run out, and then the
-lease that rests on it has, too (`peerlock.node.lease`). After accepting it confirmed nothing (2).
+Why whoever is left out does not believe: m's lease rests on a beat that a majority has confirmed, the view without m
+on a majority that has accepted it. Some voter is in both. It did not accept before its promise had run out, and then
+the lease that rests on it has, too (`peerlock.node.lease`). After accepting it confirmed nothing (2).
 
 What must survive a crash is in `Record`; the caller makes it durable before anything that `out` was told leaves the
 machine. `peerlock.check.consensus` explores this very object, with each rule taken away in turn.
@@ -140,7 +141,7 @@ class Voter(State):
             out.answer(peer, Vouch(beat.number, False, newer, f"{self.me} is no voter any more"))
             return
         if beat.lease_s > self.lease_s:
-            why = f"its lease is {beat.lease_s:g} s and that of the voter {self.me} is {self.lease_s:g} s: they must be the same"
+            why = f"its lease is {beat.lease_s:g} s, that of the voter {self.me} is {self.lease_s:g} s: they must be the same"
             out.answer(peer, Vouch(beat.number, False, newer, why))
             return
         if beat.wish == "leave":
@@ -312,9 +313,10 @@ class Voter(State):
                 out.send(name, message)
 
     def vote_for_it(self, now: float, out: Votes) -> None:
-        if self.value is not None and self.me not in self.votes and self.ballot >= self.promised:
-            if self.accept(self.ballot, self.value, self.leaving()):
-                self.on_vote(self.me, now, out)
+        if self.value is None or self.me in self.votes or self.ballot < self.promised:
+            return
+        if self.accept(self.ballot, self.value, self.leaving()):
+            self.on_vote(self.me, now, out)
 
     def again(self, now: float, out: Votes) -> None:
         """What was asked and not answered is asked again."""

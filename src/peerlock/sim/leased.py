@@ -1,16 +1,18 @@
-"""Whole nodes on several hosts, in virtual time: leases, voters or a store, clocks that differ, and every fault of a network.
+"""Whole nodes on several hosts, in virtual time: leases, voters or a store, clocks that differ, and every fault of a
+network.
 
 What runs is what ships: `Core`, `Residence`, `Office`, `Voter`, `Tenant`, `Lodger`. What is simulated:
 
-- Every process has clocks of its own: their rate is wrong by up to RHO, they started anywhere, and the one that counts suspension
+- Every process has clocks of its own: their rate is wrong by up to RHO, they started anywhere, and the one that
+  counts suspension
   jumps ahead now and then.
 - Hosts are cut off from each other, both ways or one way, for a moment or for long, some pairs and not others. What members
   say to voters and to a store is lost, late, doubled; links between members break.
 - Processes are killed, restarted, stopped, and hang: an event loop that does not come back, while its beats go on for a while.
 - Voters are killed between writing their record and saying so, or before; a store is away.
 
-The oracle: no two believe at one time, by their own clocks; whoever can be told is told of its loss before somebody else is
-granted; fences increase. When the faults have stopped everybody who waits gets in.
+The oracle: no two believe at one time, by their own clocks; whoever can be told is told of its loss before somebody
+else is granted; fences increase. When the faults have stopped everybody who waits gets in.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ SPARE = (("v4", ""), ("v5", ""))  # who may take their places
 HARMLESS = ("gave up", "renewal", "reset in a frame")
 FAULTS = (
     "crash", "restart", "join", "leave", "pause", "hang", "reset", "reset in a frame", "slow link", "partition", "one way",
-    "flapping", "pair", "pair for good", "few voters for good", "clock jump", "voter crash", "voter lost its answer", "voter pause", "voter replaced", "store away", "gave up", "renewal",
+    "flapping", "pair", "pair for good", "few voters for good", "clock jump", "voter crash", "voter lost its answer",
+    "voter pause", "voter replaced", "store away", "gave up", "renewal",
 )  # fmt: skip
 HEALED_S = 60.0  # after the faults: in virtual time, of a lease of `Plan.lease_s`
 
@@ -474,7 +477,9 @@ class LeasedWorld(World):
     # -- the oracle ----------------------------------------------------------------------------------------
 
     def decided(self, decision: Decision) -> None:
-        """A view was decided: there is no other of its epoch, nobody in it was left out before, and whoever it leaves out believes nothing."""
+        """A view was decided: there is no other of its epoch, nobody in it was left out before, and whoever it
+        leaves out believes nothing.
+        """
         known = self.views.setdefault(decision.epoch, decision)
         if (known.members, known.voters) != (decision.members, decision.voters):
             raise Broken(f"two views of epoch {decision.epoch}: {known} and {decision}")
@@ -522,8 +527,8 @@ class LeasedWorld(World):
                 del holds[other]  # it believes nothing, and will find out
                 continue
             raise Broken(
-                f"two hold {wish.lock} at {self.now:.6f}: {before.name} ({theirs.mode}, fence {theirs.fence}, lease {left:.3f} s) "
-                f"and {process.name} ({wish.mode}, fence {wish.fence})"
+                f"two hold {wish.lock} at {self.now:.6f}: {before.name} ({theirs.mode}, fence {theirs.fence}, "
+                f"lease {left:.3f} s) and {process.name} ({wish.mode}, fence {wish.fence})"
             )
         super().entered(user, wish)
 

@@ -1,15 +1,18 @@
 """Reading what the processes wrote down, and judging it.
 
-A hold is *believed* from when it was granted until the first of: it was released; its loss was told; its process was dead; the last lease
-that its process had heard of was over, by that process's own clock. But if its process was told later than that, by `hold.check()`, that
-it holds the lock, then it believed until then, lease or not. Two believed holds at one time are an overlap.
+A hold is *believed* from when it was granted until the first of: it was released; its loss was told; its process was
+dead; the last lease that its process had heard of was over, by that process's own clock. But if its process was told
+later than that, by `hold.check()`, that it holds the lock, then it believed until then, lease or not. Two believed
+holds at one time are an overlap.
 
-A write is *stale* if one with a larger fence was accepted before it: accepted, it is the disaster that fences are for; refused, it shows that
-the guard was needed. Updates are lost if the counter is lower than the number of writes that were accepted.
+A write is *stale* if one with a larger fence was accepted before it: accepted, it is the disaster that fences are
+for; refused, it shows that the guard was needed. Updates are lost if the counter is lower than the number of writes
+that were accepted.
 """
 
 from __future__ import annotations
 
+import itertools
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -138,11 +141,12 @@ def judge(
         verdict.overlaps += 1
         if len(verdict.problems) < 20:
             verdict.problems.append(
-                f"{a.node} held it with fence {a.fence} until {a.end:.6f} ({a.why}), and {b.node} with fence {b.fence} from {b.start:.6f}"
+                f"{a.node} held it with fence {a.fence} until {a.end:.6f} ({a.why}), and {b.node} with fence "
+                f"{b.fence} from {b.start:.6f}"
             )
     verdict.grants = len(held)
-    verdict.owner_changes = sum(a.node != b.node for a, b in zip(held, held[1:], strict=False))
-    verdict.fences_out_of_order = sum(b.fence <= a.fence for a, b in zip(held, held[1:], strict=False))
+    verdict.owner_changes = sum(a.node != b.node for a, b in itertools.pairwise(held))
+    verdict.fences_out_of_order = sum(b.fence <= a.fence for a, b in itertools.pairwise(held))
     everything = sorted((event for events in logs.values() for event in events), key=lambda event: event["t"])
     largest, accepted = 0, 0
     for event in everything:

@@ -1,11 +1,12 @@
 """Hosts for the processes of `peerlock verify`, and the wires between them.
 
-`Namespaces`: each host is a network namespace of its own with an address on a common bridge, all of them made here and removed at
-the end; it needs root. Cutting a host off from another is a route to nowhere: packets that way are dropped, those the other way are
-not. `ss -K` resets connections.
+`Namespaces`: each host is a network namespace of its own with an address on a common bridge, all of them made here
+and removed at the end; it needs root. Cutting a host off from another is a route to nowhere: packets that way are
+dropped, those the other way are not. `ss -K` resets connections.
 
-`Loopback`: for everybody else. Each host is a loopback address (127.77.0.N), and the address that it is known by is that of a proxy in this
-process (127.78.0.N), which forwards, delays, cuts and resets. Who dials is known by the address it dials from.
+`Loopback`: for everybody else. Each host is a loopback address (127.77.0.N), and the address that it is known by is
+that of a proxy in this process (127.78.0.N), which forwards, delays, cuts and resets. Who dials is known by the
+address it dials from.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Starting a group, tormenting it, and judging what it did.
 
-Rounds: faults for a while, one after the other and some at the same time; then everything is healed, and everybody must get the lock within
-`PATIENCE_S`. Which faults, to whom and when is drawn from the seed. What the kernel makes of it is not: two runs with one seed are not
-the same run.
+Rounds: faults for a while, one after the other and some at the same time; then everything is healed, and everybody
+must get the lock within `PATIENCE_S`. Which faults, to whom and when is drawn from the seed. What the kernel makes of
+it is not: two runs with one seed are not the same run.
 """
 
 from __future__ import annotations
@@ -89,10 +89,11 @@ class Etcds:
         cluster = ",".join(f"e{other}=http://{self.hosts.address(other)}:{ETCD_PEER_PORT}" for other in self.places)
         words = [
             "etcd", "--name", f"e{place}", "--data-dir", str(self.directory / f"etcd-{place}"),
-            "--listen-client-urls", f"http://{bind}:{ETCD_PORT},http://127.0.0.1:{20000 + place if bind != here else ETCD_PORT}",
+            "--listen-client-urls", f"http://{bind}:{ETCD_PORT}",
             "--advertise-client-urls", f"http://{here}:{ETCD_PORT}",
             "--listen-peer-urls", f"http://{bind}:{ETCD_PEER_PORT}", "--initial-advertise-peer-urls", f"http://{here}:{ETCD_PEER_PORT}",
-            "--initial-cluster", cluster, "--initial-cluster-state", "new", "--heartbeat-interval", "50", "--election-timeout", "500",
+            "--initial-cluster", cluster, "--initial-cluster-state", "new",
+            "--heartbeat-interval", "50", "--election-timeout", "500",
         ]  # fmt: skip
         with (self.directory / f"etcd-{place}.log").open("ab") as log:
             self.processes[place] = subprocess.Popen(
@@ -201,7 +202,7 @@ class Crew:
         return found
 
     def close(self) -> None:
-        for host, process in self.processes.items():
+        for host in self.processes:
             self.go_on(host)
             self.say(host, "leave")
         end = time.monotonic() + 5.0
@@ -496,7 +497,7 @@ def _rounds(
 ) -> tuple[list[float], list[str], float]:
     for host in crew.hosts_of_nodes:
         crew.start(host)
-    first, missing = _everybody_in(crew, time.monotonic(), START_S)
+    _first, missing = _everybody_in(crew, time.monotonic(), START_S)
     if missing:
         raise PeerlockError(f"The group did not start within {START_S:g} s: {_complaints(crew)}")
     began = time.monotonic()

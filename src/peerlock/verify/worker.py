@@ -1,12 +1,14 @@
 """One of the processes of `peerlock verify`: takes the lock, changes a file under it, writes down what it saw.
 
-Every line of its log has the time of the kernel's monotonic clock, which is the same for all processes of a machine, whatever clock
-the node itself is made to believe in. A line is written in one system call, so that a kill loses none that was begun.
+Every line of its log has the time of the kernel's monotonic clock, which is the same for all processes of a machine,
+whatever clock the node itself is made to believe in. A line is written in one system call, so that a kill loses none
+that was begun.
 
     {"t": 12.5, "what": "granted", "fence": 4294967297}
     lease (until), lapsed, granted, checked (since), writes, wrote, refused, released, lost, joined, left
 
-Commands come on standard input: `between` (stop yourself between the check and the write, once), `rate R`, `jump S`, `leave`.
+Commands come on standard input: `between` (stop yourself between the check and the write, once), `rate R`, `jump S`,
+`leave`.
 """
 
 from __future__ import annotations
