@@ -177,6 +177,7 @@ def test_postgresql(server: Cluster, tmp_path: Path) -> None:
 
     sql = runpy.run_path(str(EXAMPLES / "sql.py"))
     with postgres(tmp_path) as where:
+        connection: Any = None
         for _ in range(100):
             try:
                 connection = psycopg.connect(where)

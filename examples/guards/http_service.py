@@ -30,7 +30,10 @@ class Service(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Service
+    @property
+    def service(self) -> Service:
+        assert isinstance(self.server, Service)
+        return self.server
 
     def do_PUT(self) -> None:
         self.answer(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
@@ -40,12 +43,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, body: bytes | None) -> None:
         fence = int(self.headers.get("Fence", "0"))
-        with self.server.mutex:
-            stale = fence < self.server.fence
+        with self.service.mutex:
+            stale = fence < self.service.fence
             if not stale:
-                self.server.fence = fence
-                self.server.value = self.server.value if body is None else body
-            value = self.server.value
+                self.service.fence = fence
+                self.service.value = self.service.value if body is None else body
+            value = self.service.value
         self.send_response(409 if stale else 200)
         self.send_header("Content-Length", "0" if stale else str(len(value)))
         self.end_headers()

@@ -232,7 +232,8 @@ class ComparesNoHeartbeats(Lodger):
     """Leaves somebody out, whether or not it has renewed since."""
 
     def swap(self, steady: float, out: Asks, take_in: bool = False) -> bool:
-        return super().swap(steady, _Blind(out), take_in)
+        blind: Any = _Blind(out)
+        return super().swap(steady, blind, take_in)
 
 
 class _Blind:

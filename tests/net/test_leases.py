@@ -75,6 +75,7 @@ def test_a_body_is_cancelled_and_the_loss_is_raised(place: Place) -> None:
     async def whole() -> None:
         async with joined(place, "a") as node:
             reached = []
+            hold: Any = None
             with place.away():
                 with pytest.raises(LockLost, match="It was held until now"):
                     async with node.lock("x") as hold:
@@ -152,9 +153,9 @@ def test_a_loop_that_hangs_loses_them(place: Place) -> None:
             with other.lock("x"):
                 got.append(time.monotonic())
 
+        thread = threading.Thread(target=want)
         with pytest.raises(LockLost):
             async with node.lock("x"):
-                thread = threading.Thread(target=want)
                 thread.start()
                 time.sleep(1.0 + 4 * LEASE_S)  # longer than stall_s and a lease
                 assert got, "the other was let in although this one never came back"

@@ -205,7 +205,7 @@ class VoterNode(State):
         for peer, _ in voter.vouched:
             if peer is EVERYBODY:
                 found.append("waited")
-            elif peer == M:
+            elif peer == M and peer is not None:
                 may_renew = self.me not in group.cut and not voter.refuses(Beat(0, peer, voter.decided.epoch))
                 if not (group.obstinate and may_renew):
                     found.append(f"promise to {peer}")

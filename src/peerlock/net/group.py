@@ -204,10 +204,11 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             found[key] = {name: address for name, _, address in pairs}
     endpoints = environment.get("PEERLOCK_ETCD")
     if endpoints:
-        found["etcd"] = {"endpoints": tuple(endpoint.strip() for endpoint in endpoints.split(","))}
+        place: dict[str, Any] = {"endpoints": tuple(endpoint.strip() for endpoint in endpoints.split(","))}
+        found["etcd"] = place
         for key in ("user", "password", "ca", "cert", "key"):
             if environment.get(f"PEERLOCK_ETCD_{key.upper()}"):
-                found["etcd"][key] = environment[f"PEERLOCK_ETCD_{key.upper()}"]
+                place[key] = environment[f"PEERLOCK_ETCD_{key.upper()}"]
     for key in ("lease_s", "stall_s"):
         seconds = environment.get(f"PEERLOCK_{key.upper()}")
         if seconds:

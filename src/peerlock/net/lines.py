@@ -125,7 +125,7 @@ class Line(asyncio.Protocol):
         if self.transport is not None:
             self.transport.close()
 
-    def connection_lost(self, problem: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         if self.late is not None:
             self.late.cancel()
         if not self.closed.done():
