@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo demo-papers bench-lock sim-nodes check-views torture test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
+.PHONY: demo demo-papers bench-lock sim-nodes sim-leases nightly check-registries verify check-views torture test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
 
 # Five real processes and one lock; ALGORITHM=NAME chooses another algorithm.
 demo: $(VENV)/demo
@@ -47,6 +47,23 @@ check-views: $(VENV)/test
 # Ten real processes, killed, stopped and started again, a minute a seed.
 torture: $(VENV)/test
 	$(BIN)/python -m peerlock.bench.torture --seconds 60 --seeds 1,2,3
+
+# Whole nodes with leases, voters and stores, on two cores: half an hour; and all night long, in pieces of that.
+sim-leases: $(VENV)/test
+	$(BIN)/peerlock sim-nodes --registry leases --seeds 1..50000
+
+nightly: $(VENV)/test
+	$(BIN)/python scripts/nightly.py --minutes 60
+
+# Voters and stores in every interleaving, and without each of their rules: ten minutes.
+check-registries: $(VENV)/test
+	$(BIN)/peerlock check-registries --deep
+
+# Real processes under real faults: ten minutes with voters, ten with etcd.
+verify: $(VENV)/test
+	scripts/debian_packages etcd-server iproute2
+	$(BIN)/peerlock verify --registry embedded --seconds 600
+	$(BIN)/peerlock verify --registry etcd --seconds 600
 
 bench-sim: $(VENV)/test
 	$(BIN)/peerlock bench sim
