@@ -44,6 +44,8 @@ def test_there_are_commands() -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=name)
 def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PEERLOCK_DIR", str(tmp_path))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)  # what an example writes does not belong to the project
     namespace: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(block, str(page), "exec"), namespace)
