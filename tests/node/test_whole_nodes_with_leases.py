@@ -14,7 +14,7 @@ ELSEWHERE = {"voters": {"store away"}, "store": {fault for fault in FAULTS if "v
 @pytest.mark.parametrize("registry", ["voters", "store"])
 @pytest.mark.parametrize("algorithm", ON_THE_WIRE)
 def test_seeds(algorithm: str, registry: str) -> None:
-    for seed in range(1, 81 if registry == "voters" else 121):
+    for seed in range(1, 41 if registry == "voters" else 81):
         plan = LeasedPlan(algorithm=algorithm, registry=registry, readers=algorithm.endswith("-rw"))
         found = run(seed, plan)
         assert found.grants >= 200

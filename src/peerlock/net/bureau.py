@@ -50,6 +50,8 @@ class Bureau:
             if self.tasks:
                 self.loop.run_until_complete(asyncio.gather(*self.tasks, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            for _ in range(5):
+                self.loop.run_until_complete(asyncio.sleep(0))  # transports that were closed say so
             self.loop.close()
 
     def call(self, act: Callable[..., Any], *words: Any) -> None:

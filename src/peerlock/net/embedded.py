@@ -363,7 +363,7 @@ class Booth(Party):
             dialler.stop()
         for guest in list(self.guests):
             if guest.transport is not None:
-                guest.transport.close()
+                guest.transport.abort()
         close_server(self.server)
         self.file.close()
 

@@ -203,7 +203,7 @@ class Dialler:
             await asyncio.shield(line.closed)
         finally:
             self.line = None
-            transport.close()
+            transport.abort()
         if not line.known:
             await asyncio.sleep(AGAIN_S[-1])  # it was not let in
 
@@ -220,7 +220,7 @@ class Dialler:
     def stop(self) -> None:
         self.task.cancel()
         if self.line is not None and self.line.transport is not None:
-            self.line.transport.close()
+            self.line.transport.abort()
 
 
 async def serve(party: Party, where: Endpoint) -> asyncio.Server:

@@ -150,6 +150,7 @@ class Loopback(Hosts):
         self.count, self.delay_s = count, delay_s
         self.cuts: Counter[tuple[int, int]] = Counter()
         self.pipes: set[_Pipe] = set()
+        self.servers: list[asyncio.Server] = []
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._run, name="peerlock proxy", daemon=True)
         self.thread.start()
@@ -170,9 +171,10 @@ class Loopback(Hosts):
 
     def open_port(self, host: int, port: int) -> None:
         async def serve() -> None:
-            await asyncio.start_server(
+            made = await asyncio.start_server(
                 lambda reader, writer: self._pipe(host, port, reader, writer), self.address(host), port
             )
+            self.servers.append(made)
 
         asyncio.run_coroutine_threadsafe(serve(), self.loop).result(5.0)
 
@@ -209,7 +211,14 @@ class Loopback(Hosts):
         self.loop.call_soon_threadsafe(all_of_it)
 
     def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        def end() -> None:
+            for server in self.servers:
+                server.close()
+            for pipe in list(self.pipes):
+                pipe.end()
+            self.loop.call_later(0.1, self.loop.stop)
+
+        self.loop.call_soon_threadsafe(end)
         self.thread.join(5.0)
 
 

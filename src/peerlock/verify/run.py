@@ -117,7 +117,6 @@ class Crew:
         self.plan, self.hosts, self.directory, self.etcds = plan, hosts, directory, etcds
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.deaths: dict[str, list[tuple[float, int]]] = {}
-        self.stopped: Counter[int] = Counter()
         self.started: set[int] = set()
         for host in self.hosts_of_nodes:
             if plan.registry != "host":
@@ -171,12 +170,11 @@ class Crew:
                 start_new_session=True,
             )
         self.started.add(host)
-        self.stopped[host] = 0
 
     def say(self, host: int, words: str) -> None:
         process = self.processes[host]
         assert process.stdin is not None
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             process.stdin.write(words.encode() + b"\n")
             process.stdin.flush()
 
@@ -184,6 +182,8 @@ class Crew:
         process = self.processes[host]
         process.kill()
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
         self.deaths.setdefault(self.name(host), []).append((time.monotonic(), process.pid))
 
     def stop(self, host: int) -> None:
@@ -211,6 +211,8 @@ class Crew:
                 process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 self.kill(host)
+            if process.stdin is not None:
+                process.stdin.close()
 
 
 def _tail(path: Path) -> list[dict[str, Any]]:
@@ -295,6 +297,9 @@ class Torment:
         return host
 
     def back(self, host: int) -> None:
+        before = self.crew.processes[host].stdin
+        if before is not None:
+            before.close()
         self.crew.start(host)
         self.busy.discard(host)
 
