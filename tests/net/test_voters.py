@@ -166,8 +166,8 @@ def test_all_voters_restarted_at_once(tmp_path: Path) -> None:
 def test_a_dead_member_is_left_out_when_its_lease_is_over(tmp_path: Path) -> None:
     program = (
         "import sys, peerlock.sync, time\n"
-        "node = peerlock.sync.join('g', name='dead', voters=dict(w.split('=') for w in sys.argv[2:]), "
-        "lease_s=1.0, state=sys.argv[1])\\n"
+        "voters = dict(word.split('=') for word in sys.argv[2:])\n"
+        "node = peerlock.sync.join('g', name='dead', voters=voters, lease_s=1.0, state=sys.argv[1])\n"
         "hold = node.lock('x').acquire()\nprint(hold.fence, flush=True)\ntime.sleep(60)\n"
     )
 

@@ -69,7 +69,9 @@ class StoreGroup(Struct, frozen=True):
         wish = "join" if peer == THIRD and self.joins else ""
         seen = tuple((other.id, 1, 0.0) for other in view.members if other != peer)
         apart = (M.id,) if self.apart and peer == OTHER else ()
-        lodger = self.lodger(peer, lease, first, 1, seen, wish, self.renews and peer == THIRD, apart, True, 1)
+        lodger = self.lodger(
+            peer, lease, first, 1, seen, wish, 1 if self.renews and peer == THIRD else -1, apart, True, 1
+        )
         return LodgerNode(
             lodger, self.beats if peer == M else 0, 0 if peer == M else self.tends[me - 2], self.leaves and peer == M
         )

@@ -211,7 +211,8 @@ class LeasedRegistry(Registry):
 
     def change(self, even_if_the_same: bool = False) -> Decision | None:
         if even_if_the_same:
-            self.bureau.call(lambda: self.residence.wants_renewal(self.clock()))
+            known = self.shell.core.view.known
+            self.bureau.call(lambda: self.residence.wants_renewal(known, self.clock()))
         else:
             me = self.me
             assert me is not None

@@ -217,9 +217,10 @@ class AtVoters(Residence):
             self.tenant.apart, self.beat_at = peers, 0.0
             self.tick(now)
 
-    def wants_renewal(self, now: float) -> None:
-        if self.started:
-            self.tenant.renew, self.beat_at = True, 0.0
+    def wants_renewal(self, epoch: int, now: float) -> None:
+        """A view with the same members, newer than that of `epoch`."""
+        if self.started and self.decision.epoch <= epoch:
+            self.tenant.renew, self.beat_at = epoch, 0.0
             self.tick(now)
 
     def leave(self, now: float) -> None:
@@ -353,9 +354,9 @@ class AtStore(Residence):
             self.lodger.apart, self.beat_at = ids, 0.0
             self.tick(now)
 
-    def wants_renewal(self, now: float) -> None:
-        if self.started:
-            self.lodger.renew, self.now = True, now
+    def wants_renewal(self, epoch: int, now: float) -> None:
+        if self.started and self.lodger.epoch <= epoch:
+            self.lodger.renew, self.now = epoch, now
             self.tend(now)
 
     def leave(self, now: float) -> None:

@@ -96,7 +96,7 @@ class Lodger(State):
     epoch: int = 0  # the newest that was seen
     seen: tuple[tuple[int, int, float], ...] = ()  # heartbeats of others: whose, which, since when
     wish: str = "join"  # or leave, or nothing
-    renew: bool = False
+    renew: int = -1  # a view with the same members is wanted, newer than this one; -1: none is
     apart: tuple[int, ...] = ()
     may_join: bool = True  # it has a link to every member
     number: int = 0
@@ -166,7 +166,7 @@ class Lodger(State):
             members.add(self.me)
         beats = tuple((who, self.revision_of(who)) for who in dead)
         lease_s = self.lease.lease_s
-        if members == set(decided.members) and not self.renew and self.members != decided.leaving:
+        if members == set(decided.members) and self.renew < 0 and self.members != decided.leaving:
             victim = self.victim(steady)
             if victim is None:
                 return False
@@ -262,7 +262,9 @@ class Lodger(State):
             if peer != self.me
         )
         if epoch > self.epoch:
-            self.epoch, self.renew = epoch, False
+            self.epoch = epoch
+            if epoch > self.renew:
+                self.renew = -1
             if self.me in self.members and self.wish == "join":
                 self.wish = ""
             here = {peer.id for peer in self.members}

@@ -31,7 +31,7 @@ class Tenant(State):
     lease: Lease
     decision: Decision  # the newest that is known
     wish: str = "join"  # or look (it would, but cannot yet), or leave, or nothing
-    renew: bool = False
+    renew: int = -1  # a view with the same members is wanted, newer than this one; -1: none is
     apart: tuple[Peer, ...] = ()  # members that it cannot reach
     asked: int = -1  # the epoch after which it has asked to be taken in; -1: never
 
@@ -52,7 +52,7 @@ class Tenant(State):
             out.send(name, beat)
 
     def asks(self) -> str:
-        return self.wish or ("renew" if self.renew else "")
+        return self.wish or ("renew" if self.renew >= 0 else "")
 
     def on_vouch(self, voter: Any, vouch: Vouch, now: float, out: Hears) -> None:
         if vouch.decision is not None:
@@ -71,7 +71,9 @@ class Tenant(State):
         if self.asked == decision.epoch - 1:
             self.asked = -1  # it was not taken into that one, or it is in it now
         was_member, others = self.is_member, decision.since != self.decision.since
-        self.decision, self.renew = decision, False
+        self.decision = decision
+        if decision.epoch > self.renew:
+            self.renew = -1
         if others:
             self.lease.forget()
         if self.me in decision.members and self.wish != "leave":

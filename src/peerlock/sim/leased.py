@@ -131,7 +131,7 @@ class LeasedProcess(Process):
 
     def renewal(self) -> None:
         self.core.renewing = False
-        self.residence.wants_renewal(self.now)
+        self.residence.wants_renewal(self.core.view.known, self.now)
 
     def waits_outside(self) -> bool:
         return True
