@@ -32,7 +32,11 @@ def test_clean(what: Explored) -> None:
     assert outcome.states == STATES[what.name]
 
 
-@pytest.mark.parametrize("what", MUTANTS, ids=lambda what: what.name)
+# Half a minute each, and more: `peerlock check-registries` runs them.
+SLOW = ("no renewal while the voters change", "answers are for one ballot")
+
+
+@pytest.mark.parametrize("what", [what for what in MUTANTS if what.name not in SLOW], ids=lambda what: what.name)
 def test_each_rule_is_needed(what: Explored) -> None:
     _, found = explore(what)
     assert found is not None
