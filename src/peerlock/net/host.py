@@ -619,6 +619,40 @@ def write_all(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file as a whole: after a crash there is the old one or the new one."""
+    draft = path.with_name(path.name + ".new")
+    try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(draft, path)
+        fd = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as problem:
+        raise RegistryError(f"{path} cannot be written: {problem.strerror}.") from None
+
+
+def listen_on(name: str, host: str, port: int) -> socket.socket:
+    """A socket that other hosts reach."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, proto)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+        made.setblocking(False)
+    except OSError as problem:
+        raise RegistryError(f"{name} cannot listen at {host}:{port}: {problem.strerror or problem}.") from None
+    return made
+
+
 def listen_at(path: Path, mode: int) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
     try:

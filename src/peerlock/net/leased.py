@@ -19,10 +19,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from peerlock.errors import RegistryError, UsageError
+from peerlock.errors import UsageError
 from peerlock.net.bureau import Bureau, boottime, log
 from peerlock.net.charges import end_charges
-from peerlock.net.host import check_name, directory_for, listen_at, make_private
+from peerlock.net.host import check_name, directory_for, listen_at, listen_on, make_private
 from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.net.static import Tls, is_loopback, parse_address, tls_context
 from peerlock.net.watchdog import Watchdog
@@ -166,27 +166,13 @@ class LeasedRegistry(Registry):
             end_charges(self.charges.read_bytes())  # what an earlier one of ours has left behind
             self.charges.unlink()
         if self.listening is None:
-            self.listening = self._listen()
+            self.listening = listen_on(self.name, self.bind, self.port)
         host, port = self.host, self.listening.getsockname()[1]
         self.links.clear()
         self.me = Peer(
             self.name, secrets.randbits(62) + 1, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", os.getpid()
         )
         return self.me
-
-    def _listen(self) -> socket.socket:
-        try:
-            family, kind, proto, _, address = socket.getaddrinfo(self.bind, self.port, type=socket.SOCK_STREAM)[0]
-            made = socket.socket(family, kind, proto)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind(address)
-            made.listen(128)
-            made.setblocking(False)
-        except OSError as problem:
-            raise RegistryError(
-                f"{self.name} cannot listen at {self.bind}:{self.port}: {problem.strerror or problem}."
-            ) from None
-        return made
 
     def listeners(self) -> list[socket.socket]:
         assert self.listening is not None

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError
-from peerlock.net.host import write_all
+from peerlock.net.host import write_durably
 from peerlock.node.voter import Record
 
 HEAD = b"peerlock voter 1 "
@@ -87,22 +87,7 @@ class RecordFile:
 
     def write(self, stored: Stored) -> None:
         body = msgspec.json.encode(stored)
-        draft = self.path.with_name(self.path.name + ".new")
-        try:
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                write_all(fd, HEAD + hashlib.sha256(body).hexdigest().encode() + b"\n" + body + b"\n")
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.replace(draft, self.path)
-            fd = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        except OSError as problem:
-            raise RegistryError(f"{self.path} cannot be written: {problem.strerror}.") from None
+        write_durably(self.path, HEAD + hashlib.sha256(body).hexdigest().encode() + b"\n" + body + b"\n")
 
     def close(self) -> None:
         if self.lock >= 0:

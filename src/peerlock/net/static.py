@@ -36,7 +36,7 @@ from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
 from peerlock.net.charges import end_charges
-from peerlock.net.host import check_name, directory_for, listen_at, make_private, write_all
+from peerlock.net.host import check_name, directory_for, listen_at, listen_on, make_private, write_durably
 from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer, Tell, framed
 
@@ -157,22 +157,7 @@ class StaticRegistry(Registry):
         return record
 
     def _write(self) -> None:
-        draft = self.path.with_name(self.path.name + ".new")
-        try:
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                write_all(fd, msgspec.json.encode(self.record))
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.replace(draft, self.path)
-            fd = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        except OSError as problem:
-            raise RegistryError(f"{self.path} cannot be written: {problem.strerror}.") from None
+        write_durably(self.path, msgspec.json.encode(self.record))
 
     # -- this node -------------------------------------------------------------------------------------
 
@@ -199,15 +184,7 @@ class StaticRegistry(Registry):
 
     def listeners(self) -> list[socket.socket]:
         where = self.nodes[self.name]
-        try:
-            family, kind, proto, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
-            made = socket.socket(family, kind, proto)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind(address)
-            made.listen(128)
-            made.setblocking(False)
-        except OSError as problem:
-            raise RegistryError(f"{self.name} cannot listen at {where}: {problem.strerror or problem}.") from None
+        made = listen_on(self.name, where.host, where.port)
         self.control.unlink(missing_ok=True)  # of a process that is dead: we have its lock
         return [made, listen_at(self.control, 0o600)]
 
