@@ -21,14 +21,10 @@ from peerlock.net.etcd import Etcd, EtcdRegistry, EtcdStore
 from peerlock.node.store import Heartbeat, Look, Renew, Shelf, Swap
 from peerlock.node.voting import Decision
 from peerlock.node.wire import Peer
+from places import joined
 from ports import free_port
 
 LEASE_S = 1.5
-
-
-async def _join(joining: Any) -> Node:
-    node: Node = await joining
-    return node
 
 
 @contextlib.asynccontextmanager
@@ -41,7 +37,7 @@ async def nodes(directory: Path, endpoints: list[str], *names: str, **more: Any)
             "state": directory / f"s-{name}",
         }
 
-    found = await asyncio.wait_for(asyncio.gather(*(_join(peerlock.join("g", **words(name))) for name in names)), 20)
+    found = await asyncio.wait_for(asyncio.gather(*(joined(peerlock.join("g", **words(name))) for name in names)), 20)
     try:
         yield found
     finally:

@@ -32,6 +32,7 @@ from peerlock.node.wire import (
     packed,
     spoken,
 )  # fmt: skip
+from places import joined
 from ports import free_port
 
 
@@ -113,7 +114,7 @@ def test_a_reset_in_a_frame_or_with_unacknowledged_data_loses_nothing(algorithm:
             peerlock.join("cut", name=name, nodes=nodes, algorithm=algorithm, state=tmp_path / f"{name}.json")
             for name, nodes in lists.items()
         ]
-        nodes = await asyncio.gather(*(asyncio.ensure_future(_join(one)) for one in joining))
+        nodes = await asyncio.gather(*(asyncio.ensure_future(joined(one)) for one in joining))
         inside, fences, done = 0, [], False
 
         async def work(node: Node) -> int:
@@ -147,11 +148,6 @@ def test_a_reset_in_a_frame_or_with_unacknowledged_data_loses_nothing(algorithm:
         await asyncio.sleep(0.1)
 
     asyncio.run(whole())
-
-
-async def _join(joining: Any) -> Node:
-    node: Node = await joining
-    return node
 
 
 # -- nonsense ------------------------------------------------------------------------------------------------

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +13,7 @@ import peerlock.sync
 from etcds import Cluster, etcd
 from peerlock.errors import LockLost, LockTimeout, NodeClosed
 from peerlock.net.aio import Node
-from ports import free_ports
-
-NAMES = ("anna", "ben", "cleo")
-LEASED = ("embedded", "etcd")
+from places import KINDS, LEASED, NAMES, Place, until
 
 
 @pytest.fixture(scope="module")
@@ -27,61 +22,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-class Place:
-    """How to join a group of some kind."""
-
-    def __init__(self, kind: str, directory: Path, endpoints: list[str]) -> None:
-        self.kind, self.directory = kind, directory
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(len(NAMES))]
-        self.listed = dict(zip(NAMES, addresses, strict=True))
-        self.etcd = {"endpoints": endpoints, "prefix": f"/{directory.name}"}
-        self.known: set[str] = set()
-
-    def words(self, name: str) -> dict[str, Any]:
-        first = name not in self.known
-        self.known.add(name)
-        state = self.directory / f"state-{name}"
-        match self.kind:
-            case "host":
-                return {"name": name, "dir": self.directory}
-            case "static":
-                return {"name": name, "nodes": self.listed, "state": state}
-            case "embedded":
-                return {"name": name, "voters": self.listed, "state": state, "first_start": first, "lease_s": 2.0}
-            case _:
-                return {"name": name, "etcd": self.etcd, "state": state, "lease_s": 2.0}
-
-    async def join(self, name: str) -> Node:
-        node: Node = await asyncio.wait_for(_join(peerlock.join("g", **self.words(name))), 20.0)
-        return node
-
-    @contextlib.asynccontextmanager
-    async def all(self) -> AsyncIterator[list[Node]]:
-        nodes = await asyncio.gather(*(self.join(name) for name in NAMES))
-        try:
-            yield nodes
-        finally:
-            for node in nodes:
-                await node.leave()
-
-
-async def _join(joining: Any) -> Node:
-    node: Node = await joining
-    return node
-
-
-@pytest.fixture(params=["host", "static", "embedded", "etcd"])
+@pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path, server: Cluster) -> Place:
     tmp_path.chmod(0o700)
     return Place(request.param, tmp_path, server.clients)
-
-
-async def until(true: Any, seconds: float = 15.0) -> None:
-    for _ in range(int(seconds * 100)):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to be")
 
 
 def test_everybody_sees_the_same_group(place: Place) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from peerlock.net.aio import Node
 from peerlock.net.group import gather
 from peerlock.net.static import StaticRegistry
 from peerlock.node import wire
+from places import joined, until
 from ports import free_ports
 
 
@@ -40,12 +40,7 @@ class Place:
         return peerlock.join(group, name=name, **more)
 
     async def all(self) -> list[Node]:
-        return await asyncio.gather(*(asyncio.ensure_future(_join(self.join(name))) for name in self.nodes))
-
-
-async def _join(joining: Any) -> Node:
-    node: Node = await joining
-    return node
+        return await asyncio.gather(*(asyncio.ensure_future(joined(self.join(name))) for name in self.nodes))
 
 
 def files(name: str) -> dict[str, str]:
@@ -58,14 +53,6 @@ def make_certs(directory: Path, *names: str) -> None:
     _ = certs
     done = CliRunner().invoke(app.app, ["certs", *names, "-o", str(directory)])
     assert done.exit_code == 0, done.output
-
-
-async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
-    for _ in range(int(seconds * 100)):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to be")
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
@@ -170,7 +157,7 @@ def test_old_news_of_who_is_absent_is_not_heeded(tmp_path: Path) -> None:
             }
             link.close()
         cleo._unlisten()
-        ben_again = asyncio.ensure_future(_join(place.join("ben")))
+        ben_again = asyncio.ensure_future(joined(place.join("ben")))
         with pytest.raises(LockTimeout):
             await anna.lock("x").acquire(timeout=1)
         assert not ben_again.done(), "they wait for cleo"
@@ -230,7 +217,7 @@ def test_only_our_own_authority_is_trusted(tmp_path: Path) -> None:
 def test_assume_dead_from_the_start(tmp_path: Path) -> None:
     async def whole() -> None:
         place = Place(tmp_path, "anna", "ben", "cleo")
-        anna = asyncio.ensure_future(_join(place.join("anna")))
+        anna = asyncio.ensure_future(joined(place.join("anna")))
         await asyncio.sleep(0.1)
         ben = await place.join("ben", assume_dead=("cleo",))
         assert (await anna).members == ben.members == ("anna", "ben")
@@ -262,9 +249,9 @@ def refused(caplog: pytest.LogCaptureFixture, here: str, there: str) -> bool:
 
 async def knocks(place: Place, caplog: pytest.LogCaptureFixture, here: str, there: str, **intruder: Any) -> None:
     """anna waits for ben; somebody who is not ben knocks, as ben would. Both logs say why nothing comes of it."""
-    waiting = asyncio.ensure_future(_join(place.join("anna")))
+    waiting = asyncio.ensure_future(joined(place.join("anna")))
     await asyncio.sleep(0.05)
-    knocking = asyncio.ensure_future(_join(place.join(**intruder)))
+    knocking = asyncio.ensure_future(joined(place.join(**intruder)))
     try:
         await until(lambda: refused(caplog, here, there), 5)
         assert not waiting.done()
@@ -315,18 +302,18 @@ def test_another_version(tmp_path: Path, caplog: pytest.LogCaptureFixture, monke
     caplog.set_level(logging.INFO, "peerlock")
     before = wire.packed
 
-    def older(message: Any) -> bytes:
+    def newer(message: Any) -> bytes:
         if isinstance(message, wire.Hello) and message.peer.name == "ben":
-            message = wire.Hello(0, message.group, message.peer, message.to, message.received)
+            message = wire.Hello(9, message.group, message.peer, message.to, message.received, newest=9)
         return before(message)
 
     monkeypatch.setattr(
-        "peerlock.net.shell.framed", lambda message: wire.LENGTH.pack(len(older(message))) + older(message)
+        "peerlock.net.shell.framed", lambda message: wire.LENGTH.pack(len(newer(message))) + newer(message)
     )
 
     async def whole() -> None:
         place = Place(tmp_path, "anna", "ben")
-        sentence = "it speaks version 0 of the protocol, this node speaks version 1"
+        sentence = "it speaks version 9 of the protocol, this node speaks 1 to 2: upgrade this node first"
         await knocks(place, caplog, f"ben was not let in: {sentence}", f"does not let us in: {sentence}", name="ben")
 
     asyncio.run(whole())
@@ -352,8 +339,8 @@ def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
         place = Place(tmp_path, "anna", "ben", tls=True)
         make_certs(tmp_path / "others", "ben")
         tls = {key: str(tmp_path / "others" / file) for key, file in files("ben").items()}
-        waiting = asyncio.ensure_future(_join(place.join("anna")))
-        knocking = asyncio.ensure_future(_join(place.join("ben", tls=tls)))
+        waiting = asyncio.ensure_future(joined(place.join("anna")))
+        knocking = asyncio.ensure_future(joined(place.join("ben", tls=tls)))
         await asyncio.sleep(1.0)
         assert not waiting.done()
         assert not knocking.done()

@@ -23,6 +23,7 @@ from peerlock.net.aio import Node
 from peerlock.net.embedded import Booth, EmbeddedRegistry
 from peerlock.node.voting import Beat, Salute, enveloped
 from peerlock.node.wire import Peer
+from places import joined, until
 from ports import free_port, free_ports
 
 LEASE_S = 1.0
@@ -65,17 +66,12 @@ class Voters:
 
     @contextlib.asynccontextmanager
     async def nodes(self, *names: str, **more: Any) -> AsyncIterator[list[Node]]:
-        nodes = await asyncio.wait_for(asyncio.gather(*(_join(self.join(name, **more)) for name in names)), 20.0)
+        nodes = await asyncio.wait_for(asyncio.gather(*(joined(self.join(name, **more)) for name in names)), 20.0)
         try:
             yield nodes
         finally:
             for node in nodes:
                 await node.leave()
-
-
-async def _join(joining: Any) -> Node:
-    node: Node = await joining
-    return node
 
 
 @contextlib.contextmanager
@@ -97,14 +93,6 @@ def end(process: subprocess.Popen[str]) -> None:
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
-
-
-async def until(true: Any, seconds: float = 15.0) -> None:
-    for _ in range(int(seconds * 100)):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to be")
 
 
 def test_members_come_and_go_while_one_voter_is_dead(tmp_path: Path) -> None:
@@ -304,7 +292,7 @@ def test_an_old_copy_of_a_record_is_refused_by_the_others(tmp_path: Path) -> Non
         assert "peerlock voters replace v3" in line
         group.kill("v1")  # v2 and the old copy are no majority
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(_join(group.join("c")), 3.0)
+            await asyncio.wait_for(joined(group.join("c")), 3.0)
 
     with voters(tmp_path) as group:
         asyncio.run(whole(group))
@@ -375,12 +363,12 @@ def test_mutual_tls(tmp_path: Path) -> None:
 
     async def whole() -> None:
         nodes = await asyncio.wait_for(
-            asyncio.gather(*(_join(peerlock.join("g", **words(name))) for name in ("v1", "v2", "v3", "a"))), 30
+            asyncio.gather(*(joined(peerlock.join("g", **words(name))) for name in ("v1", "v2", "v3", "a"))), 30
         )
         async with nodes[3].lock("x"):
             pass
         with pytest.raises(RegistryError, match="its certificate is for a"):
-            await asyncio.wait_for(_join(peerlock.join("g", **words("ben", "a"))), 20.0)
+            await asyncio.wait_for(joined(peerlock.join("g", **words("ben", "a"))), 20.0)
         for node in nodes:
             await node.leave()
 

@@ -187,6 +187,8 @@ def _shown(status: NodeStatus) -> Any:
     rows: list[Any] = [head, Text(f"members: {', '.join(status.members)}")]
     if status.silent:
         rows.append(Text(f"no answer from: {', '.join(status.silent)}", style="yellow"))
+    if status.older:
+        rows.append(Text(f"not upgraded yet: {', '.join(status.older)}", style="yellow"))
     if status.waits_for:
         rows.append(Text(f"waiting for: {', '.join(status.waits_for)}", style="red"))
     if status.changing:

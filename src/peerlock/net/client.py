@@ -11,7 +11,7 @@ from typing import Any
 from peerlock.errors import ProtocolError, Unreachable, UsageError
 from peerlock.net.group import Settings
 from peerlock.net.host import Hall, check_shared, directory_for, short_name
-from peerlock.node.wire import LARGEST, LENGTH, VERSION, Call, Hello, Peer, Result, framed, opened
+from peerlock.node.wire import LARGEST, LENGTH, OLDEST, VERSION, Call, Hello, Peer, Result, framed, opened
 
 RESIDENT = "resident"  # in the address of a member that serves the command line
 
@@ -28,7 +28,7 @@ class Caller:
         try:
             with short_name(path) as short:
                 self.socket.connect(short)
-            self.socket.sendall(framed(Hello(VERSION, group, Peer("client", 0, "", os.getpid()))))
+            self.socket.sendall(framed(Hello(OLDEST, group, Peer("client", 0, "", os.getpid()), newest=VERSION)))
             hello = self.read()
         except OSError as problem:
             self.socket.close()

@@ -20,7 +20,7 @@ from peerlock.errors import ProtocolError, RegistryError, UsageError
 from peerlock.net.bureau import Bureau, log
 from peerlock.net.host import check_name, directory_for, make_private
 from peerlock.net.leased import Household, LeasedRegistry, check_tls, checked_lease
-from peerlock.net.lines import VERSION, Dialler, Line, Party, close_server, serve
+from peerlock.net.lines import Dialler, Line, Party, close_server, serve
 from peerlock.net.record import RecordFile, Stored
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address, tls_context
@@ -29,7 +29,7 @@ from peerlock.node.office import Office
 from peerlock.node.residence import AtVoters
 from peerlock.node.voter import EVERYBODY, Record, Voter
 from peerlock.node.voting import Beat, Decision, Envelope, Order, Outcome, Ruling, Salute, Vouch
-from peerlock.node.wire import Peer
+from peerlock.node.wire import OLDEST, VERSION, Peer
 
 Voters = tuple[tuple[str, str], ...]
 ORDER_S = 20.0  # for a voter to be replaced
@@ -146,7 +146,7 @@ class Booth(Party):
 
     def salute(self, sentence: str = "") -> Salute:
         return Salute(
-            VERSION,
+            OLDEST,
             self.group,
             self.name,
             True,
@@ -154,6 +154,7 @@ class Booth(Party):
             self.lease_s,
             self.decided_here.epoch,
             sentence or self.refused,
+            VERSION,
         )
 
     @property
@@ -446,7 +447,7 @@ class _MemberParty(Party):
         self.source, self.name, self.lease_s = registry.source, registry.name, registry.lease_s
 
     def salute(self, sentence: str = "") -> Salute:
-        return Salute(VERSION, self.group, self.name, False, 0, self.lease_s, -1, sentence)
+        return Salute(OLDEST, self.group, self.name, False, 0, self.lease_s, -1, sentence, VERSION)
 
     def not_let_in(self, line: Line, why: str) -> None:
         """One voter may be ill. If a majority says no, waiting does not help."""
@@ -550,7 +551,7 @@ class _Operator(Party):
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def salute(self, sentence: str = "") -> Salute:
-        return Salute(VERSION, self.group, self.name, False, 0, 0.0, -1, sentence)
+        return Salute(OLDEST, self.group, self.name, False, 0, 0.0, -1, sentence, VERSION)
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
         line.say(self.order)

@@ -20,7 +20,7 @@ from peerlock.net.certificates import name_in
 from peerlock.net.registry import Endpoint
 from peerlock.net.shell import long_lived
 from peerlock.node.voting import Envelope, Salute, Word, enveloped, unsealed
-from peerlock.node.wire import LENGTH
+from peerlock.node.wire import LENGTH, incompatible
 
 log = logging.getLogger("peerlock")
 
@@ -29,8 +29,6 @@ CONNECT_S = 1.0
 SALUTE_S = 5.0
 AGAIN_S = (0.02, 0.1, 0.3, 0.5)
 STRANGERS = 256
-VERSION = 1
-SPOKEN = (1,)  # versions that are understood
 
 
 class Line(asyncio.Protocol):
@@ -99,8 +97,8 @@ class Line(asyncio.Protocol):
         self.party.greeted(self, envelope)
 
     def unfit(self, salute: Salute) -> str:
-        if salute.version not in SPOKEN:
-            return f"it speaks version {salute.version} of the voters' protocol, and this one {VERSION}"
+        if why := incompatible(salute.oldest, salute.newest):
+            return why
         if salute.group != self.party.group:
             return f"it is of the group {salute.group!r}, and this one of {self.party.group!r}"
         if salute.lease_s and self.party.lease_s and salute.lease_s != self.party.lease_s:

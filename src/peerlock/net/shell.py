@@ -28,12 +28,14 @@ from peerlock.node.wire import (
     LARGEST,
     LARGEST_HELLO,
     LENGTH,
+    OLDEST,
     VERSION,
     Hello,
     Peer,
     Spoken,
     Tell,
     framed,
+    incompatible,
     opened,
     spoken,
 )
@@ -623,7 +625,7 @@ class Shell:
 
     def refusal(self, hello: Hello, why: str) -> Hello:
         gone = self.registry.is_gone(hello.peer)
-        return Hello(VERSION, self.group, self.core.me, hello.peer.id, 0, why, gone)
+        return Hello(OLDEST, self.group, self.core.me, hello.peer.id, 0, why, gone, VERSION)
 
     def cast_out(self, sentence: str) -> None:
         """The others go on without this incarnation, and say so."""
@@ -632,8 +634,8 @@ class Shell:
         self.rejoin()
 
     def unfit(self, hello: Hello) -> str:
-        if hello.version != VERSION:
-            return f"it speaks version {hello.version} of the protocol, this node speaks version {VERSION}"
+        if why := incompatible(hello.oldest, hello.newest):
+            return why
         if hello.group != self.group:
             return f"it is of the group {hello.group!r}, this node is of the group {self.group!r}"
         return ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from peerlock.node.core import Core
-from peerlock.node.wire import Answer, LockStatus, Peer
+from peerlock.node.wire import VERSION, Answer, LockStatus, Peer
 
 
 class Holder(Struct, frozen=True):
@@ -41,6 +41,7 @@ class NodeStatus(Struct, frozen=True):
     silent: tuple[str, ...]  # members that did not answer
     waits_for: tuple[str, ...]  # whom this node waits for: no answer, and may not be left out; or no report
     changing: bool  # the group is between two views
+    older: tuple[str, ...] = ()  # members that speak an older version of the protocol than this node
 
 
 def node_status(
@@ -64,6 +65,7 @@ def node_status(
         tuple(silent),
         tuple(dict.fromkeys((*registry_waits_for, *(str(peer) for peer in blockers if peer != core.me)))),
         core.view.wedged,
+        tuple(str(peer) for peer, answer in answers.items() if answer.newest < VERSION),
     )
 
 

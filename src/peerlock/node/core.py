@@ -37,6 +37,7 @@ from peerlock.node.session import Session
 from peerlock.node.table import NEAR_THE_END, Limits, Table, disagreement
 from peerlock.node.view import View
 from peerlock.node.wire import (
+    OLDEST,
     VERSION,
     Ack,
     Answer,
@@ -235,7 +236,8 @@ class Core:
     def hello(self, peer: Peer) -> Hello:
         """Our first words on a link to that peer."""
         session = self.sessions.get(peer)
-        return Hello(VERSION, self.group, self.me, peer.id, session.received if session is not None else 0)
+        received = session.received if session is not None else 0
+        return Hello(OLDEST, self.group, self.me, peer.id, received, newest=VERSION)
 
     def dialled(self, peer: Peer, now: float) -> bytes:
         """We have reached a peer: what goes there first. What it may not have follows the hello at once."""
@@ -316,7 +318,7 @@ class Core:
             case Pong():
                 pass
             case Query():
-                self.send(session, Answer(frame.number, self.table.status(now)))
+                self.send(session, Answer(frame.number, self.table.status(now), VERSION))
             case Answer():
                 if frame.number in self.answers:
                     self.answers[frame.number][peer] = frame

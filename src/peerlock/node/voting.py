@@ -109,7 +109,7 @@ class Gossip(Struct, frozen=True, array_like=True, tag=9):
 class Salute(Struct, frozen=True, array_like=True, tag=10):
     """The first frame each way: who, in which group, which version."""
 
-    version: int
+    oldest: int  # version that the sender speaks
     group: str
     name: str
     voter: bool
@@ -117,6 +117,7 @@ class Salute(Struct, frozen=True, array_like=True, tag=10):
     lease_s: float = 0.0  # the same for everybody: a lease must be over before a promise is
     epoch: int = -1  # of a voter: the newest that it knows
     sentence: str = ""  # why this is the last frame, if it is
+    newest: int = 1  # version that the sender speaks; version 1 did not say
 
 
 class Order(Struct, frozen=True, array_like=True, tag=11):

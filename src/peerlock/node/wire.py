@@ -1,8 +1,14 @@
 """What members say to each other.
 
 A frame is a length of four bytes and a MessagePack array, validated as it is decoded. The first frame in each
-direction of a link is `Hello`: who, in which group, with which version. `Said`, `Report` and `Disagree` are numbered
+direction of a link is `Hello`: who, in which group, with which versions. `Said`, `Report` and `Disagree` are numbered
 by the session and repeated until acknowledged; the others are not missed when they are lost.
+
+A group is upgraded one node at a time, so a node speaks its own version of the protocol and the one before. A `Hello`
+says both; whoever listens only to the first number, as version 1 did, hears one that it knows. What keeps this cheap:
+fields are only ever added at the end, with a value for those who do not send them, and decoders pass over what they
+do not know; a new kind of frame goes only to those who speak the version that brought it. The code of version 1 is
+kept with the tests, which put old and new nodes into one group.
 
 The body of a message of an algorithm stays packed until it is known for which lock it is and which algorithm that
 lock has.
@@ -36,7 +42,8 @@ from peerlock.algorithms import (
 from peerlock.contract import Mode, Wire
 from peerlock.errors import ProtocolError, UsageError
 
-VERSION = 1
+VERSION = 2
+OLDEST = 1  # that is spoken, too
 LENGTH = struct.Struct(">I")
 LARGEST = 16 * 2**20  # bytes of a frame
 LARGEST_HELLO = 4096  # bytes of the first one, from somebody we do not know
@@ -55,13 +62,14 @@ class Peer(Struct, frozen=True, order=True, array_like=True):
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=0):
-    version: int
+    oldest: int  # version that the sender speaks
     group: str
     peer: Peer
     to: int = 0  # the id of whom this is meant for; 0: whoever listens there
     received: int = 0  # the last number that came from you
     sentence: str = ""  # why this is the last frame, if it is
     gone: bool = False  # and the group goes on without that incarnation
+    newest: int = 1  # version that the sender speaks; version 1 did not say
 
 
 class Said(Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -130,6 +138,7 @@ class Query(Struct, frozen=True, array_like=True, tag=7):
 class Answer(Struct, frozen=True, array_like=True, tag=8):
     number: int
     locks: tuple[LockStatus, ...]
+    newest: int = 1  # version that the sender speaks
 
 
 class WaiterStatus(Struct, frozen=True, array_like=True):
@@ -179,6 +188,17 @@ Frame: TypeAlias = (
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)
 packed = _encoder.encode
+
+
+def incompatible(oldest: int, newest: int) -> str:
+    """Why somebody who speaks these versions is not understood here; nothing: it is."""
+    if oldest <= VERSION and newest >= OLDEST:
+        return ""
+    theirs = f"versions {oldest} to {newest}" if oldest < newest else f"version {oldest}"
+    return (
+        f"it speaks {theirs} of the protocol, this node speaks {OLDEST} to {VERSION}: "
+        f"upgrade {'this node' if oldest > VERSION else 'it'} first, one version at a time"
+    )
 
 
 def framed(message: Any) -> bytes:
