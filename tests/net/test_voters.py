@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 import peerlock
 from peerlock.errors import LockTimeout, RegistryError, UsageError
 from peerlock.net.aio import Node
-from peerlock.net.embedded import Booth, EmbeddedRegistry
+from peerlock.net.booth import Booth
+from peerlock.net.embedded import EmbeddedRegistry
 from peerlock.node.voting import Beat, Salute, enveloped
 from peerlock.node.wire import Peer
 from places import joined, until

@@ -61,7 +61,7 @@ def node(
 
 
 async def _vote(group: str, settings: Settings) -> None:
-    from peerlock.net.embedded import VoterProcess, booth_for
+    from peerlock.net.booth import VoterProcess, booth_for
 
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,7 +89,7 @@ def replace_voter(
     change the list of voters in the settings of every node: those that run have
     learned it from the group.
     """
-    from peerlock.net.embedded import check_voters, give_order
+    from peerlock.net.booth import check_voters, give_order
     from peerlock.net.static import parse_address, tls_context
     from peerlock.node.voting import Order
 
