@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
 import peerlock
 from peerlock.net.aio import Node
 from ports import free_ports
@@ -28,6 +30,18 @@ async def until(true: Callable[[], object], seconds: float = 15.0) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it never came to be")
+
+
+def files(name: str) -> dict[str, str]:
+    return {"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}
+
+
+def make_certs(directory: Path, *names: str) -> None:
+    from peerlock.cli import app, certs
+
+    _ = certs
+    done = CliRunner().invoke(app.app, ["certs", *names, "-o", str(directory)])
+    assert done.exit_code == 0, done.output
 
 
 class Place:

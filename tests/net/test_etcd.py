@@ -6,6 +6,8 @@ import asyncio
 import base64
 import contextlib
 import json
+import logging
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +23,7 @@ from peerlock.net.etcd import Etcd, EtcdRegistry, EtcdStore
 from peerlock.node.store import Heartbeat, Look, Renew, Shelf, Swap
 from peerlock.node.voting import Decision
 from peerlock.node.wire import Peer
-from places import joined
+from places import joined, make_certs
 from ports import free_port
 
 LEASE_S = 1.5
@@ -160,6 +162,30 @@ def test_user_and_password(tmp_path: Path) -> None:
                 pass
 
     with etcd(tmp_path) as cluster:
+        asyncio.run(whole(cluster))
+
+
+def test_tls_with_a_certificate_of_the_client(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "peerlock")
+    make_certs(tmp_path / "certs", "localhost", "node")
+    make_certs(tmp_path / "others", "node")
+    ours, others = (
+        {"ca": str(where / "ca.pem"), "cert": str(where / "node.pem"), "key": str(where / "node.key")}
+        for where in (tmp_path / "certs", tmp_path / "others")
+    )
+
+    async def whole(cluster: Cluster) -> None:
+        async with nodes(tmp_path, cluster.clients, "a", "b", **ours) as group:
+            assert await inside(group[0]) < await inside(group[1])
+            for wrong in ({**ours, "ca": others["ca"]}, {"ca": ours["ca"]}, {**others, "ca": ours["ca"]}):
+                caplog.clear()
+                where = {"endpoints": cluster.clients, **wrong}
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(joined(peerlock.join("g", name="c", etcd=where, lease_s=LEASE_S)), 1.5)
+                assert re.search("etcd does not answer.* certificate", caplog.text)
+            assert await inside(group[0])
+
+    with etcd(tmp_path, certs=tmp_path / "certs") as cluster:
         asyncio.run(whole(cluster))
 
 

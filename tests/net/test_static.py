@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import peerlock
 from peerlock.errors import LockTimeout, RegistryError, UsageError
@@ -16,7 +15,7 @@ from peerlock.net.aio import Node
 from peerlock.net.group import gather
 from peerlock.net.static import StaticRegistry
 from peerlock.node import wire
-from places import joined, until
+from places import files, joined, make_certs, until
 from ports import free_ports
 
 
@@ -41,18 +40,6 @@ class Place:
 
     async def all(self) -> list[Node]:
         return await asyncio.gather(*(asyncio.ensure_future(joined(self.join(name))) for name in self.nodes))
-
-
-def files(name: str) -> dict[str, str]:
-    return {"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}
-
-
-def make_certs(directory: Path, *names: str) -> None:
-    from peerlock.cli import app, certs
-
-    _ = certs
-    done = CliRunner().invoke(app.app, ["certs", *names, "-o", str(directory)])
-    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
