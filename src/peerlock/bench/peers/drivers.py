@@ -1,0 +1,432 @@
+"""One small class a lock: how a program takes it and gives it back.
+
+A driver lives in one process. `use` says which lock is meant; `acquire` waits until it is had. Those of blocking
+clients block the process, which has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import importlib.util
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from peerlock.bench.peers.servers import PACKAGES, is_installed
+
+LEASE_S = 60  # of locks that have one: long enough for nobody to lose it
+
+
+class Place(Struct, frozen=True):
+    """Where a driver finds the others."""
+
+    directory: str
+    address: str  # of the server
+    number: int  # of this process, from 0
+    of: int
+    options: Mapping[str, Any]
+    shared: Any = None  # what was made before the processes were, and given to all
+
+
+class Driver:
+    """`entries` is what the uncontended scene times: the way a program would write it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def use(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def acquire(self) -> None:
+        raise NotImplementedError
+
+    async def release(self) -> None:
+        raise NotImplementedError
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def entries(self, count: int) -> None:
+        for _ in range(count):
+            await self.acquire()
+            await self.release()
+
+    def messages(self) -> int:
+        return 0
+
+
+class Blocking(Driver):
+    """Of a client that blocks."""
+
+    lock: Any = None
+
+    def take(self) -> None:
+        self.lock.acquire()
+
+    def give(self) -> None:
+        self.lock.release()
+
+    async def acquire(self) -> None:
+        self.take()
+
+    async def release(self) -> None:
+        self.give()
+
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def entries(self, count: int) -> None:
+        take, give = self.take, self.give
+        for _ in range(count):
+            take()
+            give()
+
+
+# -- this lock ---------------------------------------------------------------------------------------------
+
+
+class Ours(Driver):
+    lock: Any
+    hold: Any
+
+    async def open(self) -> None:
+        import prometheus_client
+
+        import peerlock
+        from peerlock.net.metrics import Metrics
+
+        self.joined = peerlock.join("bench", dir=self.place.directory, **self.place.options)
+        self.node = await self.joined
+        prometheus_client.CollectorRegistry().register(Metrics(self.node))
+        while len(self.node.members) < self.place.of:
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        await self.node.leave()
+
+    def use(self, name: str) -> None:
+        self.lock = self.node.lock(name)
+
+    async def acquire(self) -> None:
+        self.hold = await self.lock.acquire()
+
+    async def release(self) -> None:
+        self.hold.release()
+
+    async def entries(self, count: int) -> None:
+        lock = self.lock
+        for _ in range(count):
+            async with lock:
+                pass
+
+    def messages(self) -> int:
+        return self.node.core.table.messages
+
+
+class OursInThreads(Blocking):
+    async def open(self) -> None:
+        import prometheus_client
+
+        import peerlock.sync
+        from peerlock.net.metrics import Metrics
+
+        self.node = peerlock.sync.join("bench", dir=self.place.directory, **self.place.options)
+        prometheus_client.CollectorRegistry().register(Metrics(self.node))
+        while len(self.node.members) < self.place.of:
+            time.sleep(0.01)
+
+    async def close(self) -> None:
+        self.node.leave()
+
+    def use(self, name: str) -> None:
+        self.lock = self.node.lock(name)
+
+    def take(self) -> None:
+        self.hold = self.lock.acquire()
+
+    def give(self) -> None:
+        self.hold.release()
+
+    async def entries(self, count: int) -> None:
+        lock = self.lock
+        for _ in range(count):
+            with lock:
+                pass
+
+    def messages(self) -> int:
+        return self.node.core.table.messages
+
+
+# -- of one machine ----------------------------------------------------------------------------------------
+
+
+class AsyncioLock(Driver):
+    """Within one process: its "processes" are tasks."""
+
+    locks: ClassVar[dict[str, asyncio.Lock]] = {}
+
+    def use(self, name: str) -> None:
+        self.lock = self.locks.setdefault(name, asyncio.Lock())
+
+    async def acquire(self) -> None:
+        await self.lock.acquire()
+
+    async def release(self) -> None:
+        self.lock.release()
+
+    async def entries(self, count: int) -> None:
+        lock = self.lock
+        for _ in range(count):
+            async with lock:
+                pass
+
+
+class Multiprocessing(Blocking):
+    def use(self, name: str) -> None:
+        self.lock = self.place.shared
+
+
+class Flock(Blocking):
+    file: int | None = None
+
+    def use(self, name: str) -> None:
+        if self.file is not None:
+            os.close(self.file)
+        self.file = os.open(os.path.join(self.place.directory, f"{name}.flock"), os.O_CREAT | os.O_RDWR, 0o600)
+
+    def take(self) -> None:
+        fcntl.flock(self.file, fcntl.LOCK_EX)  # type: ignore[arg-type]
+
+    def give(self) -> None:
+        fcntl.flock(self.file, fcntl.LOCK_UN)  # type: ignore[arg-type]
+
+
+# -- of a server -------------------------------------------------------------------------------------------
+
+
+class RedisLock(Blocking):
+    async def open(self) -> None:
+        import redis
+
+        self.redis = redis.Redis(port=int(self.place.address))
+
+    async def close(self) -> None:
+        self.redis.close()
+
+    def use(self, name: str) -> None:
+        self.lock = self.redis.lock(name, timeout=LEASE_S, **self.place.options)
+
+
+class RedisToken(Blocking):
+    """A list with one element: whoever takes it out has the lock. Whoever dies with it takes it along."""
+
+    async def open(self) -> None:
+        import redis
+
+        self.redis = redis.Redis(port=int(self.place.address))
+
+    async def close(self) -> None:
+        self.redis.close()
+
+    def use(self, name: str) -> None:
+        self.name = name
+        if self.redis.setnx(f"{name}-made", 1):
+            self.redis.lpush(name, 1)
+
+    def take(self) -> None:
+        self.redis.blpop([self.name])
+
+    def give(self) -> None:
+        self.redis.lpush(self.name, 1)
+
+
+class Postgres(Blocking):
+    async def open(self) -> None:
+        import psycopg
+
+        self.connection = psycopg.connect(self.place.address, autocommit=True)
+        self.cursor = self.connection.cursor()
+
+    async def close(self) -> None:
+        self.connection.close()
+
+    def use(self, name: str) -> None:
+        self.key = (int.from_bytes(name.encode()[-7:], "big"),)
+
+    def take(self) -> None:
+        self.cursor.execute("select pg_advisory_lock(%s)", self.key)
+
+    def give(self) -> None:
+        self.cursor.execute("select pg_advisory_unlock(%s)", self.key)
+
+
+class Kazoo(Blocking):
+    async def open(self) -> None:
+        from kazoo.client import KazooClient
+
+        self.client = KazooClient(hosts=self.place.address)
+        self.client.start()
+
+    async def close(self) -> None:
+        self.client.stop()
+        self.client.close()
+
+    def use(self, name: str) -> None:
+        self.lock = self.client.Lock(f"/{name}", str(self.place.number))
+
+
+class EtcdLock(Driver):
+    """The lock service, through the gateway, with a lease of the client's own."""
+
+    async def open(self) -> None:
+        import aiohttp
+
+        self.session = aiohttp.ClientSession()
+        self.lease = (await self.post("/lease/grant", {"TTL": LEASE_S}))["ID"]
+
+    async def close(self) -> None:
+        await self.session.close()
+
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        async with self.session.post(f"{self.place.address}/v3{path}", json=body) as answer:
+            answer.raise_for_status()
+            found: dict[str, Any] = await answer.json(content_type=None)
+            return found
+
+    def use(self, name: str) -> None:
+        import base64
+
+        self.asked = {"name": base64.b64encode(name.encode()).decode(), "lease": self.lease}
+
+    async def acquire(self) -> None:
+        self.key = {"key": (await self.post("/lock/lock", self.asked))["key"]}
+
+    async def release(self) -> None:
+        await self.post("/lock/unlock", self.key)
+
+
+class PySyncObj(Blocking):
+    """Every process is a replica. It can only try, so it tries again."""
+
+    async def open(self) -> None:
+        from pysyncobj import SyncObj, SyncObjConf
+        from pysyncobj.batteries import ReplLockManager
+
+        where = [f"127.0.0.1:{port}" for port in self.place.address.split()[: self.place.of]]
+        mine = where.pop(self.place.number)
+        self.manager = ReplLockManager(autoUnlockTime=LEASE_S)
+        self.object = SyncObj(mine, where, consumers=[self.manager], conf=SyncObjConf(**self.place.options))
+        self.object.waitReady()
+
+    async def close(self) -> None:
+        self.object.destroy()
+
+    def use(self, name: str) -> None:
+        self.name = name
+
+    def take(self) -> None:
+        while not self.manager.tryAcquire(self.name, sync=True):
+            pass
+
+    def give(self) -> None:
+        self.manager.release(self.name, sync=True)
+
+
+class Nats(Driver):
+    """A key that only one can create; whoever waits watches it."""
+
+    async def open(self) -> None:
+        import nats
+
+        self.client = await nats.connect(self.place.address)
+        stream = self.client.jetstream()
+        self.bucket = await stream.create_key_value(bucket="locks")
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    def use(self, name: str) -> None:
+        self.name = name
+
+    async def acquire(self) -> None:
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        try:
+            await self.bucket.create(self.name, b"")
+            return
+        except KeyWrongLastSequenceError:
+            watcher = await self.bucket.watch(self.name)
+        try:
+            async for entry in watcher:
+                if entry is None or entry.operation is None:
+                    continue
+                try:
+                    await self.bucket.create(self.name, b"")
+                    return
+                except KeyWrongLastSequenceError:
+                    continue
+        finally:
+            await watcher.stop()
+
+    async def release(self) -> None:
+        await self.bucket.delete(self.name)
+
+
+# -- all of them -------------------------------------------------------------------------------------------
+
+
+class Row(Struct, frozen=True):
+    """One line of the comparison."""
+
+    name: str
+    driver: type[Driver]
+    server: str = ""
+    modules: tuple[str, ...] = ()
+    options: Mapping[str, Any] = {}
+    loop: str = "asyncio"
+    networked: bool = True  # it works, or could, across hosts
+    ours: bool = False
+
+    def missing(self) -> str:
+        """The command that installs what it needs; nothing: it is there."""
+        commands = []
+        if not is_installed(self.server):
+            commands.append(f"apt-get install {PACKAGES[self.server][0]}")
+        if not all(importlib.util.find_spec(module) for module in self.modules):
+            commands.append("pip install 'peerlock[peers]'")
+        return " && ".join(commands)
+
+
+def _ours(name: str, loop: str = "uvloop", driver: type[Driver] = Ours, **options: Any) -> Row:
+    modules = ("prometheus_client", *(("uvloop",) if loop == "uvloop" else ()))
+    return Row(name, driver, modules=modules, options=options, loop=loop, ours=True)
+
+
+ROWS: tuple[Row, ...] = (
+    _ours("peerlock"),
+    _ours("peerlock, asyncio", "asyncio"),
+    _ours("peerlock, threads", "asyncio", OursInThreads),
+    _ours("peerlock, dijkstra-ring", algorithm="dijkstra-ring"),
+    _ours("peerlock, carvalho-roucairol", algorithm="carvalho-roucairol"),
+    _ours("peerlock, ricart-agrawala", algorithm="ricart-agrawala"),
+    Row("asyncio.Lock", AsyncioLock, networked=False),
+    Row("multiprocessing.Lock", Multiprocessing, networked=False),
+    Row("flock", Flock, networked=False),
+    Row("redis-py Lock", RedisLock, "redis", ("redis",)),
+    Row("redis-py Lock, 1 ms", RedisLock, "redis", ("redis",), {"sleep": 0.001}),
+    Row("Redis BLPOP", RedisToken, "redis", ("redis",)),
+    Row("PostgreSQL advisory", Postgres, "postgres", ("psycopg",)),
+    Row("ZooKeeper, kazoo", Kazoo, "zookeeper", ("kazoo",)),
+    Row("etcd lock", EtcdLock, "etcd", ("aiohttp",)),
+    Row("PySyncObj", PySyncObj, "ports", ("pysyncobj",)),
+    Row("PySyncObj, no batches", PySyncObj, "ports", ("pysyncobj",), {"appendEntriesUseBatch": False}),
+    Row("NATS KV", Nats, "nats", ("nats",)),
+)  # fmt: skip
