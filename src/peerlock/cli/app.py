@@ -146,6 +146,23 @@ def bar(words: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: shown.advance(task, done)
 
 
+@contextmanager
+def stepping(total: int) -> Iterator[Callable[[str], None]]:
+    """The same for steps that have names; call it when one begins."""
+    err = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
+        task = shown.add_task("", total=total)
+        begun = 0
+
+        def step(words: str) -> None:
+            nonlocal begun
+            shown.update(task, description=words, completed=begun)
+            begun += 1
+
+        yield step
+
+
 class Ticker(Recorder):
     """Tells a progress bar of every entry."""
 

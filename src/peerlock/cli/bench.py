@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from peerlock.cli.app import app, console, print_json, progress
+from peerlock.cli.app import app, check_output, console, print_json, progress, stepping
 
 bench = typer.Typer(help="Measure, beside something else, in one run.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
@@ -196,3 +197,38 @@ def bench_algorithms(
             f"{row.now_and_then_messages:.2f}",
         )  # fmt: skip
     console().print(table)
+
+
+@bench.command("peers")
+def bench_peers(
+    only: Annotated[
+        str, typer.Option(help="Only these, by how their names begin; a comma in between: 'peerlock,redis'.")
+    ] = "",
+    runs: Annotated[int, typer.Option(help="How often all of it runs; the median counts.", min=1)] = 3,
+    seconds: Annotated[float, typer.Option(help="For each scene.", min=0.2)] = 2.0,
+    plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file: SVG, PNG or PDF.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """This lock beside the locks that people use today: the same work, on this machine, in one run.
+
+    Servers are started on loopback with fresh directories. What is not installed is skipped, with the command that
+    installs it; `make bench-peers` installs everything.
+    """
+    import msgspec
+
+    from peerlock.bench.peers import side_by_side
+    from peerlock.bench.peers.tables import shown
+
+    rows = side_by_side.chosen([word.strip() for word in only.split(",") if word.strip()])
+    check_output(plot, ".svg", ".png", ".pdf")
+    with stepping(side_by_side.steps(rows, runs)) as step:
+        found = side_by_side.compare(rows, runs, seconds, step)
+    if plot is not None:
+        from peerlock.bench.peers.plots import draw
+
+        draw(found, plot)
+    if json:
+        print_json(msgspec.to_builtins(found, str_keys=True))
+        return
+    for part in shown(found):
+        console().print(part)

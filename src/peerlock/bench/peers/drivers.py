@@ -7,11 +7,12 @@ clients block the process, which has nothing else to do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import importlib.util
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -333,11 +334,22 @@ class PySyncObj(Blocking):
         self.name = name
 
     def take(self) -> None:
-        while not self.manager.tryAcquire(self.name, sync=True):
-            pass
+        from pysyncobj import SyncObjException
+
+        while True:
+            with contextlib.suppress(SyncObjException):
+                if self.manager.tryAcquire(self.name, sync=True):
+                    return
 
     def give(self) -> None:
-        self.manager.release(self.name, sync=True)
+        from pysyncobj import SyncObjException
+
+        while True:
+            try:
+                self.manager.release(self.name, sync=True)
+                return
+            except SyncObjException:  # the leader has changed: it may or may not be released
+                continue
 
 
 class Nats(Driver):
@@ -363,7 +375,7 @@ class Nats(Driver):
             await self.bucket.create(self.name, b"")
             return
         except KeyWrongLastSequenceError:
-            watcher = await self.bucket.watch(self.name)
+            watcher: Any = await self.bucket.watch(self.name)
         try:
             async for entry in watcher:
                 if entry is None or entry.operation is None:
@@ -380,6 +392,54 @@ class Nats(Driver):
         await self.bucket.delete(self.name)
 
 
+# -- the floor ---------------------------------------------------------------------------------------------
+
+
+class Wire(Driver):
+    """No lock, but a bare socket between two processes, of the kind that the links of this lock are."""
+
+    transport: Any = None
+    on_message: Callable[[], None] = staticmethod(lambda: None)
+
+    async def open(self) -> None:
+        loop, path = asyncio.get_running_loop(), os.path.join(self.place.directory, "wire")
+        if self.place.number == 0:
+            self.server = await loop.create_unix_server(lambda: _End(self), path)
+        while self.place.number == 1 and self.transport is None:
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                await loop.create_unix_connection(lambda: _End(self), path)
+            await asyncio.sleep(0.01)
+
+    def use(self, name: str) -> None:
+        pass
+
+    async def acquire(self) -> None:
+        pass
+
+    async def release(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.transport.close()
+
+    def throw(self) -> None:
+        self.transport.write(b"12345678")
+
+
+class _End(asyncio.BufferedProtocol):
+    def __init__(self, wire: Wire) -> None:
+        self.wire, self.buffer = wire, bytearray(4096)
+
+    def connection_made(self, transport: Any) -> None:
+        self.wire.transport = transport
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.wire.on_message()
+
+
 # -- all of them -------------------------------------------------------------------------------------------
 
 
@@ -394,6 +454,7 @@ class Row(Struct, frozen=True):
     loop: str = "asyncio"
     networked: bool = True  # it works, or could, across hosts
     ours: bool = False
+    within: bool = False  # one process: nobody can wait for it in another
 
     def missing(self) -> str:
         """The command that installs what it needs; nothing: it is there."""
@@ -417,7 +478,7 @@ ROWS: tuple[Row, ...] = (
     _ours("peerlock, dijkstra-ring", algorithm="dijkstra-ring"),
     _ours("peerlock, carvalho-roucairol", algorithm="carvalho-roucairol"),
     _ours("peerlock, ricart-agrawala", algorithm="ricart-agrawala"),
-    Row("asyncio.Lock", AsyncioLock, networked=False),
+    Row("asyncio.Lock", AsyncioLock, networked=False, within=True),
     Row("multiprocessing.Lock", Multiprocessing, networked=False),
     Row("flock", Flock, networked=False),
     Row("redis-py Lock", RedisLock, "redis", ("redis",)),

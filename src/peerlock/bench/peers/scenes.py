@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import mmap
 import multiprocessing
 import os
@@ -22,11 +23,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.bench.peers.drivers import AsyncioLock, Driver, Place, Row
+from peerlock.bench.peers.drivers import AsyncioLock, Driver, Place, Row, Wire
 from peerlock.errors import Unfinished
 
-GO, STOP, COUNTER, OWNER, TURN, GIVER, GIVEN, READY = range(8)  # READY: one more a process
-CELLS = READY + 128
+GO, STOP, COUNTER, OWNER, TURN, GIVER, GIVEN = range(7)
+READY, DONE, CELLS = 8, 136, 264  # one a process
 WARM_UP, PARKED_S = 20, 0.002
 OPEN_S = 60.0
 BATCH_S, TIMED_S = 0.005, 0.3
@@ -34,7 +35,11 @@ BATCH_S, TIMED_S = 0.005, 0.3
 
 @contextlib.contextmanager
 def board(path: str) -> Iterator[memoryview]:
-    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 8 * CELLS) as shared, memoryview(shared).cast("q") as cells:
+    with (
+        open(path, "r+b") as file,
+        mmap.mmap(file.fileno(), 8 * CELLS) as shared,
+        memoryview(shared).cast("q") as cells,
+    ):
         yield cells
 
 
@@ -58,7 +63,7 @@ async def uncontended(driver: Driver, cells: memoryview, number: int, of: int) -
     while not cells[STOP]:
         beside_batches.append(await batch(beside, beside_count))
         batches.append(await batch(driver, count))
-    singles = []
+    singles = list[float]()
     end = time.perf_counter() + TIMED_S
     while time.perf_counter() < end or len(singles) < 20:
         began = time.perf_counter()
@@ -86,7 +91,7 @@ async def batch(driver: Driver, count: int) -> float:
 
 
 async def idle(driver: Driver, cells: memoryview) -> None:
-    """Be there. A client that blocks does not sleep in an event loop, which would wake it up."""
+    """Be there, and want nothing."""
     while not cells[STOP]:
         await driver.pause(0.05)
 
@@ -160,9 +165,59 @@ async def first_touch(driver: Driver, cells: memoryview, number: int, of: int) -
     return {"times": times}
 
 
+async def both_ready(cells: memoryview, number: int, of: int) -> None:
+    cells[READY + number] = 2
+    while any(cells[READY + each] < 2 for each in range(of)):
+        await asyncio.sleep(0.001)
+
+
+async def hot_wire(wire: Driver, cells: memoryview, number: int, of: int) -> dict[str, Any]:
+    """To and fro, as fast as it goes: half of that is one way."""
+    assert isinstance(wire, Wire)
+    count, began = 0, time.perf_counter()
+
+    def back() -> None:
+        nonlocal count
+        count += 1
+        if not cells[STOP]:
+            wire.throw()
+
+    wire.on_message = back
+    await both_ready(cells, number, of)
+    if number == 0:
+        began = time.perf_counter()
+        wire.throw()
+    while not cells[STOP]:
+        await asyncio.sleep(0.05)
+    return {"us": (time.perf_counter() - began) / max(1, count) / 2 * 1e6} if number == 0 else {}
+
+
+async def idle_wire(wire: Driver, cells: memoryview, number: int, of: int) -> dict[str, Any]:
+    """One way, after both have slept."""
+    assert isinstance(wire, Wire)
+    times, loop = list[float](), asyncio.get_running_loop()
+
+    def throw() -> None:
+        cells[GIVEN] = time.monotonic_ns()
+        wire.throw()
+
+    def arrived() -> None:
+        times.append((time.monotonic_ns() - cells[GIVEN]) / 1e9)
+        if not cells[STOP]:
+            loop.call_later(PARKED_S, throw)
+
+    wire.on_message = arrived
+    await both_ready(cells, number, of)
+    if number == 0:
+        throw()
+    while not cells[STOP]:
+        await asyncio.sleep(0.05)
+    return {"times": times}
+
+
 SCENES: dict[str, Callable[[Driver, memoryview, int, int], Awaitable[dict[str, Any]]]] = {
     "uncontended": uncontended, "contended": contended, "alternation": alternation, "parked": parked,
-    "first touch": first_touch,
+    "first touch": first_touch, "hot wire": hot_wire, "idle wire": idle_wire,
 }  # fmt: skip
 
 
@@ -183,10 +238,12 @@ class Cast(Struct, frozen=True):
     cores: tuple[tuple[int, ...], ...] = ()  # of each process; none: any
 
 
-def play(row: Row, scene: str, of: int, seconds: float, address: str) -> list[dict[str, Any]]:
+def play(
+    row: Row, scene: str, of: int, seconds: float, address: str = "", cores: tuple[tuple[int, ...], ...] = ()
+) -> list[dict[str, Any]]:
     """What each of the processes has seen."""
     with tempfile.TemporaryDirectory(prefix="peerlock-bench-") as directory:
-        cast = Cast(row.name, scene, of, seconds, directory, address, dict(row.options), row.loop)
+        cast = Cast(row.name, scene, of, seconds, directory, address, dict(row.options), row.loop, cores)
         return perform(row.driver, cast)
 
 
@@ -246,6 +303,7 @@ def take_part(driver: type[Driver], cast: Cast, number: int, shared: Any, end: C
     async def together() -> list[dict[str, Any]]:
         return list(await asyncio.gather(*(one(driver, cast, each, shared) for each in numbers)))
 
+    logging.disable(logging.CRITICAL)  # a client that complains would be timed complaining
     with runner(cast.loop) as running:
         end.send(running.run(together()))
     end.close()
@@ -271,6 +329,10 @@ async def one(driver_of: type[Driver], cast: Cast, number: int, shared: Any) -> 
             cells[READY + number] = 1
             while not cells[GO]:
                 await asyncio.sleep(0.002)
-            return await SCENES[cast.scene](driver, cells, number, cast.of)
+            found = await SCENES[cast.scene](driver, cells, number, cast.of)
+            cells[DONE + number] = 1
+            while not all(cells[DONE : DONE + cast.of]):  # some need a majority to the end
+                await driver.pause(0.01)
+            return {**found, "counter": cells[COUNTER]}
         finally:
             await driver.close()

@@ -1,0 +1,214 @@
+"""All rows through all scenes, run after run, and what came out: medians, and how they compare."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from peerlock.bench.peers.drivers import ROWS, Row, Wire
+from peerlock.bench.peers.scenes import percentile, play
+from peerlock.bench.peers.servers import STARTERS
+from peerlock.errors import Unfinished, UsageError
+
+CROWDS = (3, 5)
+OURS, OURS_PLAIN = "peerlock", "peerlock, asyncio"
+
+
+class Contended(Struct, frozen=True):
+    grants_a_second: float
+    owner_changes_a_second: float
+    wait_us: float
+    wait_99_us: float
+    fairness: float  # fewest entries of a process over the most
+    lost_updates: float
+    messages_an_entry: float
+    cpu_us_an_entry: float  # of the clients; what a server takes comes on top
+
+
+class Figures(Struct):
+    """One row. What does not apply to it is not there."""
+
+    uncontended_us: float | None = None
+    uncontended_99_us: float | None = None
+    over_asyncio_lock: float | None = None
+    contended: dict[int, Contended] = field(default_factory=dict)
+    alternations_a_second: float | None = None
+    parked_us: float | None = None
+    parked_99_us: float | None = None
+    first_touch_us: float | None = None
+
+
+class Floor(Struct, frozen=True):
+    """A bare message, one way."""
+
+    loop: str
+    cores: str
+    hot_us: float
+    idle_us: float
+
+
+class Target(Struct, frozen=True):
+    words: str
+    value: float
+    bound: float
+    met: bool
+
+
+class Comparison(Struct):
+    runs: int
+    seconds: float
+    rows: dict[str, Figures]
+    floor: list[Floor]
+    skipped: dict[str, str]  # and the command that installs it
+    failed: dict[str, str]
+    targets: list[Target]
+
+
+def chosen(only: Sequence[str]) -> list[Row]:
+    """The rows that are meant: by name, or by how a name begins."""
+    if not only:
+        return list(ROWS)
+    for word in only:
+        if not any(_meant(row, word) for row in ROWS):
+            raise UsageError(f"Nothing here is called {word!r}. There are: {'; '.join(row.name for row in ROWS)}.")
+    return [row for row in ROWS if any(_meant(row, word) for word in only)]
+
+
+def _meant(row: Row, word: str) -> bool:
+    return row.name.lower().startswith(word.lower())
+
+
+def steps(rows: Iterable[Row], runs: int) -> int:
+    return runs * (sum(not row.missing() for row in rows) + 1)
+
+
+def compare(
+    rows: Sequence[Row], runs: int, seconds: float, step: Callable[[str], None] = lambda words: None
+) -> Comparison:
+    skipped = {row.name: row.missing() for row in rows if row.missing()}
+    there = [row for row in rows if row.name not in skipped]
+    seen: dict[str, list[Figures]] = {row.name: [] for row in there}
+    failed: dict[str, str] = {}
+    floors: list[list[Floor]] = []
+    for run in range(runs):
+        step(f"run {run + 1} of {runs}: a bare message")
+        floors.append(list(floor(seconds / 2)))
+        for row in there:
+            step(f"run {run + 1} of {runs}: {row.name}")
+            try:
+                seen[row.name].append(one(row, seconds))
+            except Unfinished as problem:
+                failed[row.name] = str(problem)
+    middle = {name: median_of(figures) for name, figures in seen.items() if figures}
+    grounds = [median_of(list(same)) for same in zip(*floors, strict=True)]
+    return Comparison(runs, seconds, middle, grounds, skipped, failed, targets(middle, grounds))
+
+
+def one(row: Row, seconds: float) -> Figures:
+    figures = Figures()
+    with tempfile.TemporaryDirectory(prefix="peerlock-bench-") as place, STARTERS[row.server](Path(place)) as address:
+        alone = play(row, "uncontended", 3, seconds / 2, address)[0]
+        figures.uncontended_us, figures.uncontended_99_us = alone["us"], alone["us_99"]
+        figures.over_asyncio_lock = alone["us"] / alone["asyncio_lock_us"]
+        if row.within:
+            return figures
+        figures.contended = {of: contended(play(row, "contended", of, seconds, address)) for of in CROWDS}
+        turns = play(row, "alternation", 2, seconds, address)
+        figures.alternations_a_second = sum(told["turns"] for told in turns) / max(told["seconds"] for told in turns)
+        times = [time for told in play(row, "parked", 2, seconds, address) for time in told["times"]]
+        if len(times) >= 10:  # a lock that never goes to who waits has no such time
+            figures.parked_us, figures.parked_99_us = percentile(times, 0.5) * 1e6, percentile(times, 0.99) * 1e6
+        if row.networked:
+            fresh = play(row, "first touch", 5, seconds / 2, address)[0]["times"]
+            figures.first_touch_us = percentile(fresh, 0.5) * 1e6
+    return figures
+
+
+def contended(told: Sequence[dict[str, Any]]) -> Contended:
+    seconds, entries = max(each["seconds"] for each in told), [each["entries"] for each in told]
+    waits = [wait for each in told for wait in each["waits"]]
+    total = max(1, sum(entries))
+    return Contended(
+        grants_a_second=sum(entries) / seconds,
+        owner_changes_a_second=sum(each["changes"] for each in told) / seconds,
+        wait_us=percentile(waits, 0.5) * 1e6,
+        wait_99_us=percentile(waits, 0.99) * 1e6,
+        fairness=min(entries) / max(1, *entries),
+        lost_updates=sum(entries) - max(each["counter"] for each in told),
+        messages_an_entry=sum(each["messages"] for each in told) / total,
+        cpu_us_an_entry=sum(each["cpu_s"] for each in told) / total * 1e6,
+    )
+
+
+def floor(seconds: float) -> Iterable[Floor]:
+    cores = sorted(os.sched_getaffinity(0))
+    ways: dict[str, tuple[tuple[int, ...], ...]] = {"any": (), "one": ((cores[0],), (cores[0],))}
+    if len(cores) > 1:
+        ways["two"] = ((cores[0],), (cores[1],))
+    for loop in ("asyncio", "uvloop"):
+        row = Row("a bare message", Wire, loop=loop, modules=("uvloop",) if loop == "uvloop" else ())
+        for words, pinned in ways.items() if not row.missing() else ():
+            hot = play(row, "hot wire", 2, seconds, cores=pinned)[0]["us"]
+            times = [time for told in play(row, "idle wire", 2, seconds, cores=pinned) for time in told["times"]]
+            yield Floor(loop, words, hot, percentile(times, 0.5) * 1e6)
+
+
+def median_of(many: Sequence[Any]) -> Any:
+    """Field by field, and key by key."""
+    first = many[0]
+    if isinstance(first, Struct):
+        return type(first)(
+            **{name: median_of([getattr(each, name) for each in many]) for name in first.__struct_fields__}
+        )
+    if isinstance(first, dict):
+        return {key: median_of([each[key] for each in many if key in each]) for key in first}
+    there = [each for each in many if each is not None]
+    if not there or isinstance(first, str):
+        return first
+    return statistics.median(there)
+
+
+def targets(rows: dict[str, Figures], floors: Sequence[Floor]) -> list[Target]:
+    """What this lock is meant to reach, as far as the rows for it are there."""
+    found: list[Target] = []
+    peers = {row.name for row in ROWS if row.networked and not row.ours}
+    others = {name: figures for name, figures in rows.items() if name in peers}
+
+    def add(words: str, value: float, bound: float, least: bool) -> None:
+        found.append(Target(words, value, bound, value >= bound if least else value <= bound))
+
+    for name, most in ((OURS, 2.0), (OURS_PLAIN, None)):
+        mine = rows.get(name)
+        if mine is None:
+            continue
+        if most is not None and mine.over_asyncio_lock is not None:
+            add(f"{name}: uncontended, over asyncio.Lock, at most", mine.over_asyncio_lock, most, False)
+        quickest = min((other.uncontended_us for other in others.values() if other.uncontended_us), default=None)
+        if quickest is not None and mine.uncontended_us:
+            words = f"{name}: uncontended, times as fast as the best networked peer, at least"
+            add(words, quickest / mine.uncontended_us, 50.0 if name == OURS else 1.0, True)
+        for of in CROWDS:
+            best = max(
+                (other.contended[of].owner_changes_a_second for other in others.values() if of in other.contended),
+                default=None,
+            )
+            if best and of in mine.contended:
+                words = f"{name}: {of} processes, owner changes over the best networked peer's, at least"
+                add(words, mine.contended[of].owner_changes_a_second / best, 2.0 if name == OURS else 1.0, True)
+        if 3 in mine.contended and name == OURS:
+            add(f"{name}: 3 processes, fairness, at least", mine.contended[3].fairness, 0.9, True)
+        if mine.contended:
+            lost = max(each.lost_updates for each in mine.contended.values())
+            add(f"{name}: lost updates", lost, 0.0, False)
+        loop = next(row.loop for row in ROWS if row.name == name)
+        bare = next((each.idle_us for each in floors if each.loop == loop and each.cores == "any"), None)
+        if bare is not None and mine.parked_us is not None:
+            words = f"{name}: hand-over to a parked waiter, over a bare message after idling, at most"
+            add(words, mine.parked_us / bare, 1.6, False)
+    return found

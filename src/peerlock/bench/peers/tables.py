@@ -1,0 +1,69 @@
+"""The comparison as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+
+from peerlock.bench.peers.side_by_side import CROWDS, Comparison
+
+
+def _us(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def shown(found: Comparison) -> Iterator[Any]:
+    medians = f"median of {found.runs} runs, {found.seconds:g} s a scene" if found.runs > 1 else "one run"
+    table = Table(
+        "microseconds", "uncontended", "99 %", "x asyncio.Lock", "parked", "99 %", "first touch", "alternations/s",
+        title=f"one or two at a time; {medians}",
+    )  # fmt: skip
+    for name, row in found.rows.items():
+        over = "-" if row.over_asyncio_lock is None else f"{row.over_asyncio_lock:,.2f}"
+        table.add_row(
+            name, _us(row.uncontended_us), _us(row.uncontended_99_us), over, _us(row.parked_us), _us(row.parked_99_us),
+            _us(row.first_touch_us), _rate(row.alternations_a_second),
+        )  # fmt: skip
+    yield _justified(table)
+    for of in CROWDS:
+        table = Table(
+            "", "owner changes/s", "grants/s", "wait us", "99 %", "fairness", "lost", "messages", "CPU us",
+            title=f"{of} processes that all want it all the time; messages and CPU of the clients an entry",
+        )  # fmt: skip
+        for name, row in found.rows.items():
+            if of in row.contended:
+                each = row.contended[of]
+                table.add_row(
+                    name, _rate(each.owner_changes_a_second), _rate(each.grants_a_second), _us(each.wait_us),
+                    _us(each.wait_99_us), f"{each.fairness:.2f}", f"{each.lost_updates:.0f}",
+                    f"{each.messages_an_entry:.2f}" if each.messages_an_entry else "-", _us(each.cpu_us_an_entry),
+                )  # fmt: skip
+        if table.row_count:
+            yield _justified(table)
+    table = Table("a bare message, one way", "cores", "hot us", "after 2 ms us", title="the floor")
+    for ground in found.floor:
+        table.add_row(ground.loop, ground.cores, _us(ground.hot_us), _us(ground.idle_us))
+    yield _justified(table)
+    if found.targets:
+        table = Table("target", "bound", "here", "", title="targets")
+        for target in found.targets:
+            table.add_row(target.words, f"{target.bound:g}", f"{target.value:,.2f}", "met" if target.met else "MISSED")
+        yield _justified(table)
+    for name, command in found.skipped.items():
+        yield f"{name} is not here: {command}"
+    for name, why in found.failed.items():
+        yield f"{name} failed in a run: {why}"
+
+
+def _justified(table: Table) -> Table:
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
