@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
-
 import peerlock
 from peerlock.net.aio import Node
+from peerlock.net.certificates import make_certificates
 from ports import free_ports
 
 NAMES = ("anna", "ben", "cleo")
@@ -37,11 +36,7 @@ def files(name: str) -> dict[str, str]:
 
 
 def make_certs(directory: Path, *names: str) -> None:
-    from peerlock.cli import app, certs
-
-    _ = certs
-    done = CliRunner().invoke(app.app, ["certs", *names, "-o", str(directory)])
-    assert done.exit_code == 0, done.output
+    make_certificates(names, directory, 2)
 
 
 class Place:

@@ -232,3 +232,29 @@ def bench_peers(
         return
     for part in shown(found):
         console().print(part)
+
+
+@bench.command("curves")
+def bench_curves(
+    seconds: Annotated[float, typer.Option(help="For each point.", min=0.2)] = 2.0,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file: SVG, PNG or PDF.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """What this lock costs with 2 to 20 members, up to 100,000 names, up to 1,000 waiters, TLS, and each registry."""
+    import msgspec
+
+    from peerlock.bench.peers import curves
+    from peerlock.bench.peers.tables import shown_curves
+
+    check_output(plot, ".svg", ".png", ".pdf")
+    with stepping(curves.steps()) as step:
+        found = curves.curves(seconds, step)
+    if plot is not None:
+        from peerlock.bench.peers.plots import draw_curves
+
+        draw_curves(found, plot)
+    if json:
+        print_json(msgspec.to_builtins(found))
+        return
+    for part in shown_curves(found):
+        console().print(part)

@@ -99,13 +99,16 @@ class Ours(Driver):
     hold: Any
 
     async def open(self) -> None:
+        await self.enter({"dir": self.place.directory, **self.place.options})
+
+    async def enter(self, words: Mapping[str, Any]) -> None:
+        """Join, and wait for everybody. Metrics count anyway; here somebody could look at them, too."""
         import prometheus_client
 
         import peerlock
         from peerlock.net.metrics import Metrics
 
-        self.joined = peerlock.join("bench", dir=self.place.directory, **self.place.options)
-        self.node = await self.joined
+        self.node = await peerlock.join("bench", **words)
         prometheus_client.CollectorRegistry().register(Metrics(self.node))
         while len(self.node.members) < self.place.of:
             await asyncio.sleep(0.01)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from peerlock.bench.peers.curves import Curves
 from peerlock.bench.peers.drivers import ROWS
 from peerlock.bench.peers.side_by_side import Comparison, Figures
 
@@ -50,4 +51,26 @@ def draw(found: Comparison, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
         if axis is not axes[0]:
             axis.set_yticklabels([])
+    save(figure, path)
+
+
+def draw_curves(found: Curves, path: Path) -> None:
+    figure, axes = figure_of(15, 4, 4)
+    for algorithm in dict.fromkeys(point.algorithm for point in found.members):
+        points = [point for point in found.members if point.algorithm == algorithm]
+        nodes = [point.nodes for point in points]
+        axes[0].plot(nodes, [point.messages_a_change for point in points], "o-", label=algorithm)
+        axes[0].plot(nodes, [point.formula for point in points], "k:", linewidth=1)
+        axes[1].plot(nodes, [point.cpu_us_a_change for point in points], "o-", label=algorithm)
+    axes[0].set(title="messages an owner change\n(dotted: the paper's formula)", xlabel="members")
+    axes[1].set(title="CPU an owner change, us, all processes", xlabel="members")
+    axes[2].plot([name.names for name in found.names], [name.entry_us for name in found.names], "o-")
+    axes[2].set(title="an entry nobody competes for, us", xlabel="names in use", xscale="log")
+    axes[3].plot([wait.waiters for wait in found.waiters], [wait.grants_a_second for wait in found.waiters], "o-")
+    axes[3].set(title="grants a second", xlabel="waiting tasks in each of two processes", xscale="log")
+    for axis in axes:
+        axis.set_ylim(0, None)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].legend(fontsize=8)
     save(figure, path)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from peerlock.bench.peers.curves import Curves
 from peerlock.bench.peers.side_by_side import CROWDS, Comparison
 
 
@@ -67,3 +68,35 @@ def _justified(table: Table) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     return table
+
+
+def shown_curves(found: Curves) -> Iterator[Any]:
+    table = Table(
+        "algorithm", "members", "owner changes/s", "messages a change", "formula", "CPU us a change", "fairness", "lost",
+        title="processes that all want one lock all the time",
+    )  # fmt: skip
+    for point in found.members:
+        table.add_row(
+            point.algorithm, str(point.nodes), _rate(point.owner_changes_a_second), f"{point.messages_a_change:.2f}",
+            str(point.formula), _us(point.cpu_us_a_change), f"{point.fairness:.2f}", f"{point.lost_updates:.0f}",
+        )  # fmt: skip
+    yield _justified(table)
+    table = Table("names", "entry us", title="one process, one name after the other")
+    for name in found.names:
+        table.add_row(f"{name.names:,}", _us(name.entry_us))
+    yield _justified(table)
+    table = Table(
+        "waiters", "grants/s", "owner changes/s", "wait us", "99 %", title="so many tasks in each of two processes"
+    )
+    for wait in found.waiters:
+        table.add_row(
+            f"{wait.waiters:,}", _rate(wait.grants_a_second), _rate(wait.owner_changes_a_second), _us(wait.wait_us),
+            _us(wait.wait_99_us),
+        )  # fmt: skip
+    yield _justified(table)
+    table = Table("registry", "uncontended us", "owner changes/s", "parked us", title="three processes")
+    for kind in found.kinds:
+        table.add_row(kind.registry, _us(kind.uncontended_us), _rate(kind.owner_changes_a_second), _us(kind.parked_us))
+    yield _justified(table)
+    for kind_name, command in found.skipped.items():
+        yield f"{kind_name} was left out: {command}"
