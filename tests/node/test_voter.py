@@ -175,3 +175,27 @@ def test_a_backup_that_was_restored_is_not_believed() -> None:
     mine.answered(mine.number, True, Snapshot(4, 2, Decision(1, (A,)), ()), 1.0, 1.0, ear)
     assert mine.decision.epoch == 2
     assert "a backup was restored" in ear.of("complain")[0][1]
+
+
+def test_an_incarnation_that_is_over_says_nothing_until_the_next_one_arrives() -> None:
+    """Its node may hang: then the next one comes late, and meanwhile this one must not ask to be taken in again."""
+
+    class House(_Ear):
+        def may_beat(self) -> bool:
+            return True
+
+    house: Any = House()
+    home = AtVoters(house, 5.0, OLD)
+    home.arrive(B, 0.0)
+    home.on_word("v1", Ruling(Decision(1, (A,), OLD, 1)), 0.0)
+    home.reached(frozenset({A}), 0.1)
+    assert any(message.wish == "join" for _, _, message in house.of("send"))
+    home.on_word("v1", Ruling(Decision(4, (A,), OLD, 1)), 0.2)  # it may have been in 2, and left out of 3
+    assert len(house.of("anew")) == 1
+    said = len(house.of("send"))
+    home.reached(frozenset({A}), 0.3)
+    home.on_word("v2", Ruling(Decision(5, (A,), OLD, 1)), 0.4)
+    home.tick(9.0)
+    assert len(house.of("send")) == said
+    home.arrive(Peer("b", 3), 10.0)
+    assert {message.peer.id for _, _, message in house.of("send")[said:]} == {3}

@@ -19,7 +19,7 @@ app.add_typer(bench, name="bench")
 @bench.command("check")
 def bench_check(
     runs: Annotated[int, typer.Option(help="How often each program runs; the median counts.", min=1)] = 3,
-    nodes: Annotated[int, typer.Option("-n", help="Nodes.", min=2)] = 4,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", help="Nodes.", min=2)] = 4,
     entries: Annotated[int, typer.Option(help="Entries of each.", min=1)] = 1,
     large: Annotated[
         bool, typer.Option("--large", help="Also 4 nodes with 2 entries each, without Spin: minutes.")

@@ -20,9 +20,9 @@ from peerlock.errors import UsageError
 def sim_nodes(
     seeds: Annotated[str, typer.Option(help="Which seeds: 7, 1..10000 or 1,2,5.")] = "1..1000",
     algorithm: Annotated[
-        str | None, typer.Option("-a", help="One algorithm; else all that are allowed, in turn.")
+        str | None, typer.Option("-a", "--algorithm", help="One algorithm; else all that are allowed, in turn.")
     ] = None,
-    nodes: Annotated[int, typer.Option("-n", min=2, max=20, help="Nodes at the start.")] = 4,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=2, max=20, help="Nodes at the start.")] = 4,
     grants: Annotated[int, typer.Option(min=1, help="Grants before the faults stop, at least.")] = 200,
     registry: Annotated[
         str,
@@ -156,7 +156,7 @@ def _show(result: dict[str, Any], faults: Counter[str]) -> None:
 
 @app.command("check-views")
 def check_views(
-    algorithm: Annotated[str | None, typer.Option("-a", help="One algorithm; else a few.")] = None,
+    algorithm: Annotated[str | None, typer.Option("-a", "--algorithm", help="One algorithm; else a few.")] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Larger groups and more changes: minutes.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

@@ -20,7 +20,7 @@ def verify(
     registry: Annotated[
         str, typer.Option(help="Who decides who the members are: embedded, etcd or host.")
     ] = "embedded",
-    nodes: Annotated[int, typer.Option("-n", min=2, max=20, help="Processes that share the lock.")] = 5,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=2, max=20, help="Processes that share the lock.")] = 5,
     seconds: Annotated[float, typer.Option(min=1, help="For how long there are faults.")] = 60.0,
     faults: Annotated[str, typer.Option(help="Which, separated by commas; 'list' explains them.")] = "all",
     seed: Annotated[int | None, typer.Option(help="What happens when; a new one each time, and printed.")] = None,

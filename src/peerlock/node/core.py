@@ -251,17 +251,14 @@ class Core:
         """The peer that we have dialled has greeted us; it had got that many of our messages."""
         self.now = now
         session = self.sessions.get(peer)
-        if session is not None:
+        if session is not None and not self.is_behind(peer, received):
             session.heard, session.pinged = now, 0.0
             session.on_ack(received)
 
     def linked(self, peer: Peer, received: int, now: float) -> None:
         """A peer that has dialled us was greeted; it has got that many of our messages."""
         self.now = now
-        known = self.sessions.get(peer)
-        if received > (known.seq if known is not None else 0) and peer not in self.view.coming:
-            # It had a session with us before the group went on without it, and does not know that yet.
-            self.shell.write(peer, framed(Decided(self.view.known, self.view.coming)))
+        if self.is_behind(peer, received):
             return
         session = self.session(peer)
         session.heard, session.pinged = now, 0.0
@@ -269,6 +266,14 @@ class Core:
         self.table.dirty[session] = None
         if self.view.known and peer not in self.view.coming:
             self.tell_the_view(session)
+
+    def is_behind(self, peer: Peer, received: int) -> bool:
+        """It had a session with us before the group went on without it, and does not know that yet: it is told."""
+        session = self.sessions.get(peer)
+        if received <= (session.seq if session is not None else 0) or peer in self.view.coming:
+            return False
+        self.shell.write(peer, framed(Decided(self.view.known, self.view.coming)))
+        return True
 
     def tell_the_view(self, session: Session) -> None:
         """To somebody who seems to know only an older one."""
@@ -281,6 +286,8 @@ class Core:
         session = self.sessions.get(peer)
         if session is not None:
             session.unlink()
+            if session.stuck:
+                self.alarm()
         if peer not in self.view.coming:
             self.sessions.pop(peer, None)  # somebody who is in no view that we know of: it will say everything again
             return
@@ -465,7 +472,8 @@ class Core:
                 table.gate = table.open = False
                 self.shell.close_gate()
             self.used = table.grants
-        waits = self.view.wedged or table.waiting()
+        # What cannot be said to somebody may be what a third one waits for: a token that must pass through here.
+        waits = self.view.wedged or table.waiting() or any(session.stuck for session in self.sessions.values())
         if waits or (table.gate and not self.leases):
             self.alarm()
         if table.clocks_run_out():

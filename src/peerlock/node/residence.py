@@ -78,6 +78,9 @@ class Residence:
         self.heard: dict[str, float] = {}  # who decides: when it last answered
         self.since = 0.0  # this incarnation arrived
         self.started = False
+        self.over = (
+            False  # this incarnation must not become a member any more: it says nothing until the next one arrives
+        )
         self.leaving = False
         self.goodbye = False  # the group knows that we are gone
 
@@ -105,7 +108,8 @@ class Residence:
         self.house.learned(decision)
 
     def comes_back(self) -> None:
-        """Of a tenant: it may have been taken in and left out again without hearing of it."""
+        """It may have been taken in and left out again without hearing of it."""
+        self.over = True
         self.house.anew()
 
     def leased(self, until: float) -> None:
@@ -119,7 +123,7 @@ class Residence:
 
     def reached(self, peers: frozenset[Peer], now: float) -> None:
         self.links = peers
-        if self.started and self.me not in self.decision.members and not self.leaving:
+        if self.started and not self.over and self.me not in self.decision.members and not self.leaving:
             self.courting()
             self.beat_at = 0.0
             self.tick(now)
@@ -141,7 +145,7 @@ class Residence:
         return self.lease_s / 4 if self.me in self.decision.members else min(JOINING_S, self.lease_s / 4)
 
     def tick(self, now: float) -> None:
-        if not self.started:
+        if not self.started or self.over:
             return
         if now >= self.beat_at:
             self.beat_at = now + self.every_s
@@ -192,7 +196,7 @@ class AtVoters(Residence):
         # Beats are numbered on: an answer to one of an earlier incarnation, late as it may be, confirms nothing of this one.
         lease = self.leases_of(self.lease_s, number)
         self.tenant = self.tenants_of(me, lease, before, "look")
-        self.started, self.since, self.beat_at = True, now, 0.0
+        self.started, self.over, self.since, self.beat_at = True, False, now, 0.0
         self.tick(now)
 
     def beat(self, now: float) -> None:
@@ -200,7 +204,7 @@ class AtVoters(Residence):
 
     def on_word(self, voter: str, word: Vouch | Ruling, now: float) -> None:
         """From a voter."""
-        if not self.started:
+        if not self.started or self.over:
             return
         self.heard[voter] = now
         if not self.informed:
@@ -227,7 +231,7 @@ class AtVoters(Residence):
         if not self.started:
             self.house.left()
             return
-        self.leaving = True
+        self.leaving, self.over = True, False
         self.tenant.leave(now, self)
         self.beat_at = now + self.every_s
         self.gone_yet(now)
@@ -287,7 +291,7 @@ class AtStore(Residence):
         )
         number = self.lodger.number if self.started else 0
         self.lodger = self.lodgers_of(me, self.leases_of(self.lease_s), before, epoch, seen, number=number)
-        self.started, self.since, self.beat_at, self.asked = True, now, 0.0, None
+        self.started, self.over, self.since, self.beat_at, self.asked = True, False, now, 0.0, None
         self.tick(now)
 
     def beat(self, now: float) -> None:
@@ -297,7 +301,7 @@ class AtStore(Residence):
             # No answer: it may have been taken in, and left out again. Then it must not come back as the same.
             if now - self.asked[1] > LOST * self.lease_s and not self.leaving:
                 self.asked = None
-                self.house.anew()
+                self.comes_back()
                 return
             if not self.leaving:
                 lodger.look(self)
@@ -324,12 +328,14 @@ class AtStore(Residence):
         return max(now, min([self.beat_at, *(now + left for left in ends)]))
 
     def tick(self, now: float) -> None:
+        if self.over:
+            return
         if self.started and self.lodger.is_member and self.house.may_beat() and self.lodger.dead(self.house.steady()):
             self.tend(now)
         super().tick(now)
 
     def answered(self, number: int, done: bool, snapshot: Snapshot, now: float) -> None:
-        if not self.started:
+        if not self.started or self.over:
             return
         self.heard[self.store] = now
         self.now = now
@@ -363,7 +369,7 @@ class AtStore(Residence):
         if not self.started:
             self.house.left()
             return
-        self.leaving, self.now = True, now
+        self.leaving, self.over, self.now = True, False, now
         self.lodger.leave(self.house.steady(), self)
         self.beat_at = now + min(0.1, self.every_s)
         self.gone_yet(now)

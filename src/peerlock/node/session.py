@@ -61,6 +61,11 @@ class Session:
         while kept and kept[0][0] <= ack:
             kept.popleft()
 
+    @property
+    def stuck(self) -> bool:
+        """There is something to say, and no link."""
+        return not self.linked and bool(self.kept)
+
     def link(self, received: int) -> None:
         """A link is up, and this is what the peer has. The rest goes out again."""
         self.on_ack(received)

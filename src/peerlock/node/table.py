@@ -220,6 +220,8 @@ class Table:
         session.post(self.epoch, LENGTH.pack(len(frame)) + frame)
         self.dirty[session] = None
         self.messages += 1
+        if not session.linked:
+            self.alarm()
         if len(session.kept) > MANY:
             self.choked, self.open = True, False
         if self.told and desk.name in self.told:

@@ -53,7 +53,8 @@ class LeasedWorld(World):
         self.store = plan.shelf()
         self.store_away = 0.0  # until then
         self.calm_since = 0.0
-        self.may_wait: tuple[str, ...] = ()  # one of these, after that
+        self.pair: tuple[str, ...] = ()  # one of these may wait after that
+        self.lonely, self.far = "", list[str]()  # this one, if these are a majority of the voters
         self.views: dict[int, Decision] = {}
         self.gone: set[Peer] = set()  # that some view has left out
         self.judged = 0  # epochs
@@ -430,18 +431,14 @@ class LeasedWorld(World):
         chance = self.random.random()
         if len(up) > 2 and chance < 0.2:
             # A cable that nobody repairs: two that cannot talk to each other, and to everybody else they can.
-            a, b = self.may_wait = tuple(process.name for process in self.random.sample(up, 2))
+            a, b = self.pair = tuple(process.name for process in self.random.sample(up, 2))
             self.faults["pair for good"] += 1
             self.blocked = Counter({(a, b): 1, (b, a): 1})
         elif len(up) > 2 and chance < 0.4 and self.voters and not self.home_of:
             # Or one that reaches only some of the voters. With a majority it must get in; without, only it may wait.
             far = self.random.sample(list(self.voters), self.random.randrange(1, 5))
             lonely = self.random.choice(up).name
-            electors = max(
-                (voter.record.decided for voter in self.voters.values()), key=lambda decision: decision.epoch
-            ).electors
-            if sum(name in far for name in electors) * 2 > len(electors):
-                self.may_wait = (lonely, "")
+            self.lonely, self.far = lonely, far
             self.faults["few voters for good"] += 1
             self.blocked = Counter({pair: 1 for name in far for pair in ((lonely, name), (name, lonely))})
         if self.blocked:
@@ -461,6 +458,15 @@ class LeasedWorld(World):
                 self.unhang(process)
             if process.paused and process.alive:
                 self.resume(process)
+
+    @property
+    def may_wait(self) -> tuple[str, ...]:
+        """One of these may wait for ever: cables that nobody repairs. Voters may be replaced after that."""
+        if not self.lonely:
+            return self.pair
+        newest = max((voter.record.decided for voter in self.voters.values()), key=lambda decision: decision.epoch)
+        cut_off = sum(name in self.far for name in newest.electors) * 2 > len(newest.electors)
+        return (self.lonely, "") if cut_off else ()
 
     def busy(self) -> bool:
         """Does anybody still want something?"""
