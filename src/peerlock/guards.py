@@ -76,12 +76,20 @@ class GuardedFile:
             )
 
     def _replace(self, fence: int, data: bytes) -> None:
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        path = self.path.resolve()  # a link stays one
+        draft = path.with_name(f".{path.name}.{os.getpid()}.new")
         with draft.open("wb") as stream:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(stream.fileno(), path.stat().st_mode & 0o7777)
             stream.write(HEAD + str(fence).encode() + b"\n" + data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(draft, self.path)
+        os.replace(draft, path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -177,7 +177,12 @@ def test_tls_with_a_certificate_of_the_client(tmp_path: Path, caplog: pytest.Log
     async def whole(cluster: Cluster) -> None:
         async with nodes(tmp_path, cluster.clients, "a", "b", **ours) as group:
             assert await inside(group[0]) < await inside(group[1])
-            for wrong in ({**ours, "ca": others["ca"]}, {"ca": ours["ca"]}, {**others, "ca": ours["ca"]}):
+            where: dict[str, Any] = {"endpoints": cluster.clients, **ours, "ca": others["ca"]}
+            with pytest.raises(
+                RegistryError, match=r"certificate of etcd .* is not signed by the authority in .*others"
+            ):
+                await asyncio.wait_for(joined(peerlock.join("g", name="c", etcd=where, lease_s=LEASE_S)), 5)
+            for wrong in ({"ca": ours["ca"]}, {**others, "ca": ours["ca"]}):
                 caplog.clear()
                 where = {"endpoints": cluster.clients, **wrong}
                 with pytest.raises(TimeoutError):

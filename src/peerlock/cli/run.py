@@ -27,7 +27,16 @@ from typing import Annotated, Any
 import typer
 
 from peerlock.cli.app import app
-from peerlock.errors import LockError, LockTimeout, PeerlockError, ProtocolError, RegistryError, Unreachable, UsageError
+from peerlock.errors import (
+    LockError,
+    LockLost,
+    LockTimeout,
+    PeerlockError,
+    ProtocolError,
+    RegistryError,
+    Unreachable,
+    UsageError,
+)
 from peerlock.net.charges import Guardian, charge_of
 from peerlock.net.client import Caller, reach
 from peerlock.net.group import Settings, gather, prepared, registry_for
@@ -80,7 +89,7 @@ def run(
     patience = 0.05 if now else wait
     settings = gather(config, dir=directory)
     try:
-        with holding(group, settings, name, mode, patience) as held:
+        with leaving_when_told(), holding(group, settings, name, mode, patience) as held:
             result = under_lock(command, held, name)
     except LockTimeout:
         result = code
@@ -91,6 +100,21 @@ def run(
         print(f"peerlock: {problem}", file=sys.stderr)
         result = LOST
     raise typer.Exit(result)
+
+
+@contextlib.contextmanager
+def leaving_when_told() -> Iterator[None]:
+    """Who is told to end while it waits leaves the group before it does; else the others would have to wait for its lease."""
+
+    def ended(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, ended) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Held:
@@ -109,6 +133,9 @@ class Held:
     def pending(self) -> bool:
         """Is there something that has been read from it already?"""
         return False
+
+    def dismiss(self) -> None:
+        """The command has ended: nobody needs to end it any more."""
 
     leased = False  # others may have the lock the moment it is lost
 
@@ -150,10 +177,22 @@ class ThroughResident(Held):
         if not frame.ok:
             raise UsageError(str(frame.value))
         self.fence, self.leased = frame.value["fence"], bool(frame.value.get("leased"))
+        self.until: float = frame.value.get("until", inf)  # as far as the node has said
+        self.guardian: Guardian | None = None
         caller.socket.settimeout(3.0)
 
     def charge(self, group: int) -> None:
         self.caller.call("charge", group=charge_of(group).decode())
+        if group and self.until < inf:
+            self.guardian = Guardian(group)  # the node may be stopped, and never say that the lease is over
+            self.guardian.must_end_at(self.until)
+
+    def dismiss(self) -> None:
+        if self.guardian is not None:
+            self.guardian.dismiss()
+
+    def remaining(self) -> float:
+        return self.until - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def pending(self) -> bool:
         return bool(self.caller.kept or self.caller.buffer)
@@ -163,6 +202,10 @@ class ThroughResident(Held):
             frame = self.caller.kept.pop(0) if self.caller.kept else self.caller.read()
         except (OSError, ProtocolError) as problem:
             return f"the node {self.caller.node} is gone ({problem})"
+        if isinstance(frame, Result) and frame.ok and isinstance(frame.value, dict) and "until" in frame.value:
+            self.until = frame.value["until"]
+            if self.guardian is not None:
+                self.guardian.must_end_at(self.until)
         return str(frame.value.get("sentence")) if isinstance(frame, Result) and not frame.ok else None
 
 
@@ -172,11 +215,13 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
 
     algorithm, limits = prepared(settings)
     registry = registry_for(group, settings)
-    deadline = None if patience is None else time.monotonic() + max(patience, JOIN_S)
+    # Where there are leases a member that has died keeps others outside until its own is over.
+    allowed = JOIN_S + (registry.patience_s if registry.leases else 0.0)
+    deadline = None if patience is None else time.monotonic() + max(patience, allowed)
     try:
         joined = started(
             ThreadNode(registry, group, algorithm=algorithm, limits=limits),
-            None if patience is None else max(patience, JOIN_S),
+            None if patience is None else max(patience, allowed),
         )
     except LockTimeout as problem:
         raise Unreachable(f"{problem} {registry_silent(registry)}") from None
@@ -184,7 +229,7 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
         rwlock = node.rwlock(name)
         lock = rwlock.read() if mode == "read" else rwlock.write() if mode == "write" else node.lock(name)
         hold = lock.acquire(
-            timeout=None if deadline is None else max(patience or 0.0, deadline - time.monotonic() - JOIN_S)
+            timeout=None if deadline is None else max(patience or 0.0, deadline - time.monotonic() - allowed)
         )
         inner, outer = os.pipe()
 
@@ -200,7 +245,10 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
                     guardian = self.guardian = Guardian(group)
                     guardian.must_end_at(node.core.table.until)
                     registry.on_leased = guardian.must_end_at  # type: ignore[attr-defined]
-                elif self.guardian is not None:
+
+            def dismiss(self) -> None:
+                if self.guardian is not None:
+                    registry.on_leased = None  # type: ignore[attr-defined]
                     self.guardian.dismiss()
 
             def lost(self) -> str | None:
@@ -250,6 +298,8 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
         with forwarding(child, terminal):
             if terminal is not None:
                 give_terminal(terminal, child)
+            if held.remaining() <= 0:
+                raise LockLost(f"The lock {name} was lost before the command began.")
             os.write(go, b"!")
             os.close(go)
             ended = watch(child, held)
@@ -259,6 +309,7 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
     finally:
         if terminal is not None:
             give_terminal(terminal, os.getpgrp())
+    held.dismiss()
     with contextlib.suppress(PeerlockError, OSError):
         held.charge(0)  # if whoever kept it is still there
     return ended
@@ -316,7 +367,9 @@ def watch(child: int, held: Held) -> int:
                     )  # whoever of the group is still there; before its number is free
                 _, status = os.waitpid(child, 0)
                 ended = os.waitstatus_to_exitcode(status)
-                return LOST if deadline is not None else ended if ended >= 0 else 128 - ended
+                if deadline is not None or (ended == -signal.SIGKILL and was_lost(held)):
+                    return LOST
+                return ended if ended >= 0 else 128 - ended
             if deadline is None and ready:
                 why = held.lost()
                 if why is not None:
@@ -329,6 +382,16 @@ def watch(child: int, held: Held) -> int:
                 deadline += GRACE_S
     finally:
         os.close(watched)
+
+
+def was_lost(held: Held) -> bool:
+    """The command was killed: by whoever had to, because the lock was lost, before we heard of it?"""
+    if held.remaining() <= 0:
+        return True
+    while held.pending() or select.select([held.channel], [], [], 0.1)[0]:
+        if held.lost() is not None:
+            return True
+    return False
 
 
 def signal_group(child: int, number: int) -> None:

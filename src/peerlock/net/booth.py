@@ -18,7 +18,7 @@ from peerlock.errors import ProtocolError, RegistryError, UsageError
 from peerlock.net.bureau import log
 from peerlock.net.host import check_name, directory_for, make_private
 from peerlock.net.leased import check_tls, checked_lease
-from peerlock.net.lines import Dialler, Line, Party, close_server, serve
+from peerlock.net.lines import Dialler, Line, Party, close_server, connected, serve
 from peerlock.net.record import RecordFile, Stored
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address, tls_context
@@ -30,6 +30,7 @@ from peerlock.node.wire import OLDEST, VERSION, Peer
 
 Voters = tuple[tuple[str, str], ...]
 ORDER_S = 20.0  # for a voter to be replaced
+REACH_S = 3.0
 
 
 def check_voters(voters: Mapping[str, str]) -> Voters:
@@ -268,7 +269,10 @@ class Booth(Party):
         self.guests.discard(line)
         for peer in [peer for peer, mine in self.members.items() if mine is line]:
             del self.members[peer]
+        given_up = [voters for asked, voters in self.orders if asked is line]
         self.orders = [order for order in self.orders if order[0] is not line]
+        if self.office is not None and self.office.voter.wanted in given_up:
+            self.office.voter.wanted = ()  # whoever wanted it has gone; if it was proposed, it may still be decided
 
     # -- the office's clerk ----------------------------------------------------------------------------------
 
@@ -351,8 +355,26 @@ class Booth(Party):
             )
             return
         voters = tuple((order.new, order.address) if name == order.old else (name, at) for name, at in before.items())
-        self.orders.append((line, voters))
-        office.order(voters, self.clock())
+        self.spawn(self.carry_out(line, order, voters))
+
+    async def carry_out(self, line: Line, order: Order, voters: Voters) -> None:
+        """If the new voter is there, and is who it should be: one that nobody reaches would cost the majority."""
+        where = parse_address(order.new, order.address)
+        visitor = _Visitor(self)
+        try:
+            await visitor.reach(order.new, where)
+        except (OSError, TimeoutError) as problem:
+            why = str(problem) or "no answer"
+            line.say(
+                Outcome(
+                    False,
+                    f"The new voter {order.new} at {where} is not reached from {self.name}: {why}. Start it first.",
+                )
+            )
+            return
+        if self.office is not None and not line.closed.done():
+            self.orders.append((line, voters))
+            self.office.order(voters, self.clock())
 
     def close(self) -> None:
         if self.timer is not None:
@@ -422,23 +444,59 @@ async def give_order(
         client = _Operator(group, tls, name, order)
         where: Endpoint = parse_address(voter, address)
         try:
-            transport, _ = await asyncio.wait_for(
-                asyncio.get_running_loop().create_connection(
-                    lambda client=client, voter=voter: Line(client, voter), where.host, where.port,
-                    ssl=tls[0] if tls else None, server_hostname=voter if tls else None,
-                ),
-                3.0,
-            )  # fmt: skip
+            transport, _ = await asyncio.wait_for(connected(client, voter, where), REACH_S)
             try:
                 return await asyncio.wait_for(client.outcome, ORDER_S)
             finally:
                 transport.close()
         except (OSError, TimeoutError) as problem:
-            problems.append(f"{voter} at {where}: {problem or 'no answer'}")
+            problems.append(f"{voter} at {where}: {str(problem) or 'no answer'}")
+            if client.asked:
+                problems[-1] += " (it was asked, and may still do it: give the same order again to see)"
     return Outcome(False, f"No voter has carried it out: {'; '.join(problems)}.")
 
 
+class _Visitor(Party):
+    """A voter that wants to know whether another one is there."""
+
+    def __init__(self, booth: Booth) -> None:
+        self.booth = booth
+        self.group, self.name, self.tls, self.lease_s, self.source = (
+            booth.group, booth.name, booth.tls, booth.lease_s, booth.source
+        )  # fmt: skip
+        self.met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def reach(self, name: str, where: Endpoint) -> None:
+        transport, _ = await asyncio.wait_for(connected(self, name, where), REACH_S)
+        try:
+            await asyncio.wait_for(self.met, REACH_S)
+        finally:
+            transport.close()
+
+    def salute(self, sentence: str = "") -> Salute:
+        return self.booth.salute(sentence)
+
+    def counters(self, name: str) -> tuple[int, int]:
+        return self.booth.counters(name)
+
+    def greeted(self, line: Line, envelope: Envelope) -> None:
+        if not self.met.done():
+            self.met.set_result(None)
+
+    def not_let_in(self, line: Line, why: str) -> None:
+        if not self.met.done():
+            self.met.set_exception(ConnectionError(why))
+
+    def hear(self, line: Line, envelope: Envelope) -> None:
+        pass
+
+    def lost(self, line: Line) -> None:
+        self.not_let_in(line, "it has closed the line")
+
+
 class _Operator(Party):
+    asked = False
+
     def __init__(self, group: str, tls: Any, name: str, order: Order) -> None:
         self.group, self.tls, self.name, self.order = group, tls, name, order
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -447,6 +505,7 @@ class _Operator(Party):
         return Salute(OLDEST, self.group, self.name, False, 0, 0.0, -1, sentence, VERSION)
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
+        self.asked = True
         line.say(self.order)
 
     def hear(self, line: Line, envelope: Envelope) -> None:

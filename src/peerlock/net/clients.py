@@ -125,12 +125,21 @@ class Client:
 
     def woken(self, order: Order) -> None:
         if order.state == HELD:
-            self.say(order.number, True, {"fence": order.fence, "leased": self.shell.registry.leases})
+            grant: dict[str, Any] = {"fence": order.fence, "leased": self.shell.registry.leases}
+            if self.shell.registry.leases:
+                grant["until"] = self.shell.core.table.until
+            self.say(order.number, True, grant)
         elif order.state in (LOST, FAILED):
             if order.state == LOST and self.shell.registry.leases:
                 end_charges(self.shell.clients.get(self, b""))  # others may have the lock from now on
             self.orders.pop(order.number, None)
             self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
+
+    def renewed(self, until: float) -> None:
+        """The lease runs on: whoever works under a lock has until then, whatever becomes of this node."""
+        for order in self.orders.values():
+            if order.state == HELD:
+                self.say(order.number, True, {"until": until})
 
     def give_back(self, order: Order) -> None:
         if order.desk is None:

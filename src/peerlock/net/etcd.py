@@ -31,6 +31,7 @@ from peerlock.node.store import Heartbeat, Look, Renew, Request, Snapshot, Swap
 from peerlock.node.voting import Decision
 
 PREFIX = "/peerlock"
+STALE_TOKEN = ("revision of auth store is old", "invalid auth token")  # users were changed, and tokens are void
 ANSWER_S = 1.0  # a request that takes longer is given up
 
 
@@ -101,23 +102,36 @@ class EtcdStore:
                     timeout=aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=ANSWER_S / 2),
                 ) as answer:  # fmt: skip
                     found: dict[str, Any] = await answer.json(content_type=None)
-                    if answer.status == 401 or found.get("code") == 16:
+                    error = str(found.get("error", ""))
+                    if answer.status == 401 or found.get("code") == 16 or any(words in error for words in STALE_TOKEN):
                         self.token = None  # it has run out
-                        raise OSError(f"{endpoint}: {found.get('error', 'not allowed')}")
-                    if "authentication failed" in str(found.get("error", "")):
+                        raise OSError(f"{endpoint}: {error or 'not allowed'}")
+                    if "authentication failed" in error:
                         raise RegistryError(
                             f"etcd at {endpoint} does not know the user {self.etcd.user!r} with that password"
+                        )
+                    if "user name is empty" in error:
+                        raise RegistryError(f"etcd at {endpoint} wants a user and a password: set them under etcd")
+                    if found.get("code") == 7 or "permission denied" in error:
+                        raise RegistryError(
+                            f"etcd at {endpoint} does not let the user {self.etcd.user!r} use the keys under {self.base}: "
+                            "give it a role that may read and write them"
                         )
                     if answer.status != 200:
                         self._next(endpoint)
                         raise OSError(f"{endpoint}: {found.get('error', answer.status)}")
                     return found
+            except aiohttp.ClientConnectorCertificateError as why:
+                raise RegistryError(
+                    f"the certificate of etcd at {endpoint} is not signed by the authority in {self.etcd.ca or 'the system'}, "
+                    f"or is for another name: {why.certificate_error}"
+                ) from None
             except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as why:
                 self._next(endpoint)
                 problem = why
             except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, ValueError) as why:
                 self._next(endpoint)
-                raise OSError(f"{endpoint}: {why or type(why).__name__}") from None
+                raise OSError(f"{endpoint}: {str(why) or type(why).__name__}") from None
         raise OSError(f"none of {', '.join(self.endpoints)} is reached: {problem}")
 
     def _next(self, failed: str) -> None:

@@ -182,6 +182,10 @@ def gather(config: str | Path | None = None, **said: Any) -> Settings:
     name = found.get("name")
     tls = found.get("tls")
     if isinstance(tls, Mapping):
+        if name is None and any("{name}" in str(value) for value in tls.values()):
+            raise UsageError(
+                "The files for TLS are named after this node ({name}): say which it is, with name= or --name."
+            )
         found["tls"] = {key: str(value).replace("{name}", str(name)) for key, value in tls.items()}
     try:
         return msgspec.convert(found, Settings, from_attributes=True)
@@ -237,6 +241,9 @@ def from_file(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path} says {', '.join(sorted(unknown))}; known are {', '.join(Settings.__struct_fields__)}."
         )
-    if isinstance(found.get("tls"), dict):
-        found["tls"] = {key: str(path.parent / str(value)) for key, value in found["tls"].items()}
+    for table, files in (("tls", ("ca", "cert", "key")), ("etcd", ("ca", "cert", "key"))):
+        if isinstance(found.get(table), dict):
+            found[table] = {
+                key: str(path.parent / str(value)) if key in files else value for key, value in found[table].items()
+            }
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import secrets
 import socket
@@ -95,6 +96,7 @@ class LeasedRegistry(Registry):
         self.me: Peer | None = None
         self.links: set[Peer] = set()
         self.listening: socket.socket | None = None  # for all incarnations
+        self.charges: tuple[Path, int] | None = None
         self.departed = threading.Event()
         self.on_leased: Callable[[float], None] | None = None  # for those who watch
         self.asked_at: float | None = None  # the node was asked whether it is there, and has not answered
@@ -125,7 +127,7 @@ class LeasedRegistry(Registry):
 
     def _address(self, address: str | None, where: list[Endpoint]) -> tuple[str, int]:
         if address is not None:
-            if ":" in address and not address.endswith("]"):
+            if address.count(":") == 1 or "]:" in address:
                 found = parse_address("this node", address)
                 return found.host, found.port
             return address.strip("[]"), 0
@@ -155,16 +157,10 @@ class LeasedRegistry(Registry):
         """Where the command line finds this node."""
         return self.path.with_name(f"{self.path.name}{'' if self.resident else '.member'}.socket")
 
-    @property
-    def charges(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.charges")
-
     # -- what a node asks ----------------------------------------------------------------------------------
 
     def incarnate(self) -> Peer:
-        with contextlib.suppress(FileNotFoundError):
-            end_charges(self.charges.read_bytes())  # what an earlier one of ours has left behind
-            self.charges.unlink()
+        self._end_orphans()
         if self.listening is None:
             self.listening = listen_on(self.name, self.bind, self.port)
         host, port = self.host, self.listening.getsockname()[1]
@@ -237,11 +233,30 @@ class LeasedRegistry(Registry):
         """The node is there."""
         self.asked_at = None
 
+    # What works under our locks stands in a file that this process has locked for as long as it lives: a file that nobody has
+    # locked is of a process that is dead, and what it started is ended by the next one with its name.
+
+    def _end_orphans(self) -> None:
+        for path in self.path.parent.glob(f"{self.path.name}.*.charges"):
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    end_charges(os.pread(descriptor, 2**20, 0))
+                    path.unlink()
+                finally:
+                    os.close(descriptor)
+
     def charge(self, words: bytes) -> None:
-        if words:
-            self.charges.write_bytes(words)
-        else:
-            self.charges.unlink(missing_ok=True)
+        if self.charges is None:
+            if not words:
+                return
+            path = self.path.with_name(f"{self.path.name}.{secrets.token_hex(6)}.charges")
+            self.charges = path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self.charges[1], fcntl.LOCK_EX)
+        _, descriptor = self.charges
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, words, 0)
 
     def kick(self, name: str) -> str:
         raise UsageError(
@@ -274,6 +289,11 @@ class LeasedRegistry(Registry):
         if self.listening is not None:
             self.listening.close()
             self.listening = None
+        if self.charges is not None:
+            path, descriptor = self.charges
+            self.charges = None
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
         if self.watchdog is not None:
             self.watchdog.close()
             self.watchdog = None
@@ -285,6 +305,7 @@ class Household:
     def __init__(self, registry: LeasedRegistry) -> None:
         self.registry = registry
         self.timer: asyncio.TimerHandle | None = None
+        self.said_so = False  # that the node hangs
 
     def post(self, act: Callable[[Any], None]) -> None:
         shell = self.registry.shell
@@ -339,7 +360,10 @@ class Household:
             registry.asked_at = now
             registry.shell.post(registry.answer)
         silent = now - (registry.asked_at or now)
-        if silent >= registry.stall_s:
+        if silent < registry.stall_s:
+            self.said_so = False
+        elif not self.said_so:
+            self.said_so = True
             log.error(
                 "group %s: the node %s has not answered for %.1f s: it hangs, and is not kept alive any longer",
                 registry.group, registry.name, silent,

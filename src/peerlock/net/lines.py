@@ -183,19 +183,13 @@ class Dialler:
             except (OSError, TimeoutError, UnicodeError) as problem:
                 if tries == len(AGAIN_S):
                     self.party.complain(
-                        f"the voter {self.name} at {self.where} is not reached: {problem or 'no answer'}"
+                        f"the voter {self.name} at {self.where} is not reached: {str(problem) or 'no answer'}"
                     )
             await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
             tries += 1
 
     async def once(self) -> None:
-        tls = self.party.tls[0] if self.party.tls is not None else None
-        connecting = asyncio.get_running_loop().create_connection(
-            lambda: Line(self.party, self.name), self.where.host, self.where.port,
-            ssl=tls, server_hostname=self.name if tls is not None else None,
-            local_addr=(self.party.source, 0) if self.party.source is not None else None,
-        )  # fmt: skip
-        transport, line = await asyncio.wait_for(connecting, CONNECT_S)
+        transport, line = await asyncio.wait_for(connected(self.party, self.name, self.where), CONNECT_S)
         self.line = line
         try:
             await asyncio.shield(line.closed)
@@ -219,6 +213,15 @@ class Dialler:
         self.task.cancel()
         if self.line is not None and self.line.transport is not None:
             self.line.transport.abort()
+
+
+async def connected(party: Party, name: str, where: Endpoint) -> tuple[asyncio.Transport, Line]:
+    """A line to the voter of that name."""
+    tls = party.tls[0] if party.tls is not None else None
+    return await asyncio.get_running_loop().create_connection(
+        lambda: Line(party, name), where.host, where.port, ssl=tls, server_hostname=name if tls is not None else None,
+        local_addr=(party.source, 0) if party.source is not None else None,
+    )  # fmt: skip
 
 
 async def serve(party: Party, where: Endpoint) -> asyncio.Server:

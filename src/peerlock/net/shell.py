@@ -464,6 +464,8 @@ class Shell:
         self.core.flush()
         if self.core.table.gate:
             self.registry.arm(self.core.table.until)
+            for client in self.clients:
+                client.renewed(self.core.table.until)
         if not self.watching:
             self.watching = True
             self.look_at_lease()

@@ -38,7 +38,7 @@ from peerlock.errors import LockTimeout, NodeClosed, PeerlockError
 from peerlock.net.certificates import name_in
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
-from peerlock.net.registry import Registry
+from peerlock.net.registry import Endpoint, Registry
 from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, log, long_lived
 from peerlock.net.status import NodeStatus
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Limits
@@ -261,7 +261,7 @@ class Lock:
             time.sleep(0)
         with node.mutex:
             node.usable()
-            node.core.now = now
+            node.core.now = now = node.now()  # it may have taken long to come here
             desk = node.core.table.desk(self.name, self._spoken)
             if desk.spoken is not self._spoken:
                 raise other_algorithm(desk, self._spoken)
@@ -555,13 +555,31 @@ class ThreadNode(Shell):
     def connect(self, peer: Peer) -> None:
         where = self.registry.endpoint(peer)
         try:
+            found = [] if where.path else resolved(where, socket.AI_NUMERICHOST)
+        except OSError:
+            # A name. Whoever is asked for it may take long, and this thread must not: it has the node's mutex.
+            threading.Thread(target=self._resolve, args=(peer, where), daemon=True, name="peerlock names").start()
+            return
+        self._connect(peer, where, found)
+
+    def _resolve(self, peer: Peer, where: Endpoint) -> None:
+        try:
+            found = resolved(where)
+        except OSError as problem:
+            why = str(problem)
+            self.post(lambda: self.not_connected(peer, why))
+        else:
+            self.post(lambda: self._connect(peer, where, found))
+
+    def _connect(self, peer: Peer, where: Endpoint, found: list[Any]) -> None:
+        try:
             if where.path:
                 made = socket.socket(socket.AF_UNIX)
                 made.setblocking(False)
                 with short_name(Path(where.path)) as short:
                     problem = made.connect_ex(short)
             else:
-                family, kind, proto, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
+                family, kind, proto, _, address = found[0]
                 made = socket.socket(family, kind, proto)
                 made.setblocking(False)
                 long_lived(made)
@@ -635,6 +653,10 @@ class ThreadNode(Shell):
 
     def __exit__(self, *what: object) -> None:
         self.leave()
+
+
+def resolved(where: Endpoint, flags: int = 0) -> list[Any]:
+    return socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM, flags=flags)
 
 
 def started(node: ThreadNode, timeout: float | None = None) -> ThreadNode:

@@ -432,7 +432,8 @@ class Core:
             self.lapse(now)  # there was a time in between
         if self.closed or self.view.excluded or now >= until:
             return
-        self.table.until = until
+        # What was renewed since this was said, while this thread was busy, stands.
+        self.table.until = max(until, self.table.until) if self.table.gate else until
         if not self.table.gate:
             self.gate_opens(now)
 

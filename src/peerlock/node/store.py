@@ -57,6 +57,9 @@ class Renew(Struct, frozen=True):
     apart: tuple[int, ...] = ()
 
 
+AT_ONCE = 50  # that one view leaves out: a store takes only so many comparisons in a transaction (etcd: 128)
+
+
 class Swap(Struct, frozen=True):
     number: int
     revision: int  # that the view must have
@@ -158,7 +161,7 @@ class Lodger(State):
 
     def swap(self, steady: float, out: Asks, take_in: bool = False) -> bool:
         decided = self.decision
-        dead = self.dead(steady)
+        dead = self.dead(steady)[:AT_ONCE]
         members = {peer for peer in decided.members if peer.id not in dead}
         if self.wish == "leave":
             members.discard(self.me)
@@ -250,7 +253,8 @@ class Lodger(State):
         if said and said != self.lease.lease_s and not was_member:
             out.refuse(
                 f"the members of this group take a lease to be {said:g} s, and this node {self.lease.lease_s:g} s: "
-                "it must be the same for all. Set lease_s, or let everybody leave first"
+                f"it must be the same for all. Set lease_s to {said:g}; to change it, let everybody leave first (if all "
+                f"were killed, start one node with {said:g} and let it leave)"
             )
             return
         self.snapshot = snapshot
