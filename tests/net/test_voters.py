@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import peerlock
 from peerlock.errors import LockTimeout, RegistryError, UsageError
 from peerlock.net.aio import Node
 from peerlock.net.booth import Booth
+from peerlock.net.charges import charge_of
 from peerlock.net.embedded import EmbeddedRegistry
 from peerlock.node.voting import Beat, Salute, enveloped
 from peerlock.node.wire import Peer
@@ -214,6 +217,81 @@ def test_a_voter_is_replaced(tmp_path: Path) -> None:
 
     with voters(tmp_path) as group:
         asyncio.run(whole(group))
+
+
+def test_a_voter_that_nobody_reaches_is_not_put_in_the_place_of_another(tmp_path: Path) -> None:
+    from peerlock.cli import app, node
+
+    _ = node
+    with voters(tmp_path) as group:
+        where = f"127.0.0.1:{free_port()}"
+        done = CliRunner().invoke(
+            app.app, ["voters", "replace", "v3", f"v4={where}", "-g", "g", "--config", str(group.config())]
+        )
+        assert isinstance(done.exception, UsageError)
+        assert f"The new voter v4 at {where} is not reached from v1" in str(done.exception)
+
+
+def test_a_command_ends_with_the_lease_though_its_node_is_stopped(tmp_path: Path) -> None:
+    """`peerlock run` through a resident node that never says that the lease is over."""
+    program = [sys.executable, "-c", "from peerlock.cli import main; main()"]
+    with voters(tmp_path) as group:
+        there = ["-g", "g", "--config", str(group.config())]
+        environment = {**os.environ, "PEERLOCK_STATE": str(tmp_path / "resident"), "PEERLOCK_NAME": "resident"}
+        resident = subprocess.Popen([*program, "node", *there], stdout=subprocess.PIPE, text=True, env=environment)
+        try:
+            assert resident.stdout is not None
+            assert "is a member" in resident.stdout.readline()
+            written = tmp_path / "written"
+            command = ["sh", "-c", f"while :; do date >> {written}; sleep 0.05; done"]
+            run = subprocess.Popen(
+                [*program, "run", "job", *there, "--", *command], stderr=subprocess.PIPE, env=environment
+            )
+            for _ in range(200):
+                if written.exists():
+                    break
+                time.sleep(0.05)
+            time.sleep(2 * LEASE_S)
+            assert run.poll() is None, "the lease is renewed, and the command goes on"
+            resident.send_signal(signal.SIGSTOP)
+            _, said = run.communicate(timeout=3 * LEASE_S)
+            assert run.returncode == 75, said
+            size = written.stat().st_size
+            time.sleep(0.3)
+            assert written.stat().st_size == size, "nobody writes any more"
+        finally:
+            resident.kill()
+            end(resident)
+
+
+def test_what_works_under_a_lock_is_ended_by_the_next_one_of_that_name_only_if_its_owner_is_dead(
+    tmp_path: Path,
+) -> None:
+    def registry() -> EmbeddedRegistry:
+        made = EmbeddedRegistry(
+            "g", {"a": "127.0.0.1:1", "b": "127.0.0.1:2", "c": "127.0.0.1:3"}, "m", state=tmp_path / "m"
+        )
+        opened.append(made)
+        return made
+
+    opened: list[EmbeddedRegistry] = []
+    at_work = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    try:
+        first = registry()
+        first.charge(charge_of(at_work.pid))
+        registry()._end_orphans()
+        assert at_work.poll() is None, "the first one is alive"
+        assert first.charges is not None
+        os.close(first.charges[1])  # as a death does
+        first.charges = None
+        registry()._end_orphans()
+        assert at_work.wait(5) == -signal.SIGKILL
+        assert not list(tmp_path.glob("*.charges"))
+    finally:
+        at_work.kill()
+        at_work.wait()
+        for made in opened:
+            made.close()
 
 
 def _without(addresses: dict[str, str], name: str) -> dict[str, str]:

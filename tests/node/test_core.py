@@ -63,3 +63,15 @@ def test_who_was_left_behind_is_told_whoever_dials() -> None:
     core.sessions[C].seq = 0
     core.answered(C, 47, 1.0)
     assert len(told) == 1, "no complaint about 47 messages that were never sent, but the view"
+
+
+def test_a_late_word_of_an_older_lease_does_not_shorten_a_newer_one() -> None:
+    """The beats go on in a thread of their own while this one is busy; then it hears of all of them, one after the other."""
+    core = in_a_group(_Shell())
+    core.leases = True
+    core.leased(10.0, 5.0)
+    core.table.extend(14.0, 9.0)
+    core.leased(12.0, 9.5)
+    assert core.table.until == 14.0
+    core.leased(20.0, 15.0)  # there was a time in between
+    assert core.table.until == 20.0

@@ -199,3 +199,16 @@ def test_an_incarnation_that_is_over_says_nothing_until_the_next_one_arrives() -
     assert len(house.of("send")) == said
     home.arrive(Peer("b", 3), 10.0)
     assert {message.peer.id for _, _, message in house.of("send")[said:]} == {3}
+
+
+def test_a_store_is_asked_to_leave_out_only_so_many_at_once() -> None:
+    """etcd takes 128 comparisons in a transaction. Who is left is left out with the next view."""
+    many = tuple(Peer(f"n{number}", number + 10) for number in range(130))
+    beats = tuple(Heartbeat(peer.id, 2) for peer in many)
+    ear = Ear()
+    lodger = Lodger(A, Lease(1.0), Snapshot(5, 5, Decision(1, tuple(sorted((A, *many)))), beats), 1, wish="")
+    lodger.saw(lodger.snapshot, 0.0, ear)
+    assert lodger.tend(100.0, ear)
+    (_, request) = ear.of("ask")[-1]
+    assert len(request.beats) == len(request.without) == 50
+    assert len(request.decision.members) == 81

@@ -182,6 +182,8 @@ class ThroughResident(Held):
         caller.socket.settimeout(3.0)
 
     def charge(self, group: int) -> None:
+        if not group:
+            self.caller.socket.settimeout(0.5)  # it is over; the end of the connection says so, too
         self.caller.call("charge", group=charge_of(group).decode())
         if group and self.until < inf:
             self.guardian = Guardian(group)  # the node may be stopped, and never say that the lease is over

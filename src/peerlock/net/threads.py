@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import os
 import selectors
 import socket
@@ -554,13 +555,11 @@ class ThreadNode(Shell):
 
     def connect(self, peer: Peer) -> None:
         where = self.registry.endpoint(peer)
-        try:
-            found = [] if where.path else resolved(where, socket.AI_NUMERICHOST)
-        except OSError:
-            # A name. Whoever is asked for it may take long, and this thread must not: it has the node's mutex.
+        if where.path or is_numeric(where.host):
+            self._connect(peer, where, [] if where.path else resolved(where))
+        else:
+            # Whoever is asked for a name may take long, and this thread must not: it has the node's mutex.
             threading.Thread(target=self._resolve, args=(peer, where), daemon=True, name="peerlock names").start()
-            return
-        self._connect(peer, where, found)
 
     def _resolve(self, peer: Peer, where: Endpoint) -> None:
         try:
@@ -655,8 +654,16 @@ class ThreadNode(Shell):
         self.leave()
 
 
-def resolved(where: Endpoint, flags: int = 0) -> list[Any]:
-    return socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM, flags=flags)
+def resolved(where: Endpoint) -> list[Any]:
+    return socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
+
+
+def is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def started(node: ThreadNode, timeout: float | None = None) -> ThreadNode:
