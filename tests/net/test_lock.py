@@ -482,7 +482,7 @@ def test_cancellation_at_every_await_leaves_nothing_behind(kind: str, contended:
                 held.append(await ben.rwlock("rw").write().acquire())
                 for number, hold in enumerate(held):
                     asyncio.get_running_loop().call_later(1 + number, hold.release)
-            anna._yielded = 0.0
+            anna._pace.yield_at = 0.0
             was = await Stepper(at).run(_use(anna, kind))
             await asyncio.sleep(10)
             # Whatever happened: everything can be had again by the others, at once.

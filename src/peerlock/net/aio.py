@@ -30,7 +30,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from peerlock.contract import Mode
 from peerlock.errors import LockLost, LockTimeout, NodeClosed, UsageError
@@ -40,7 +40,6 @@ from peerlock.net.host import check_name, short_name
 from peerlock.net.registry import Registry
 from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, long_lived
 from peerlock.net.status import NodeStatus
-from peerlock.node.seat import CLOCK_BITS
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
@@ -94,6 +93,19 @@ class AioLink(Link, asyncio.BufferedProtocol):
 _tasks: Any = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 12) else None
 
 
+def _this_task(loop: asyncio.AbstractEventLoop) -> Any:
+    return _tasks.get(loop) if _tasks is not None else asyncio.current_task()
+
+
+class _Pace:
+    """When an acquire that does not have to wait must let others have their turn. One a node, for all its locks."""
+
+    __slots__ = ("yield_at",)
+
+    def __init__(self) -> None:
+        self.yield_at = 0.0
+
+
 class Hold(AnyHold):
     """A lock that was granted, until `release`, or until it is lost."""
 
@@ -123,15 +135,16 @@ class Hold(AnyHold):
 
     def detach(self) -> Hold:
         """The hold outlives the body it was taken in: whoever has it releases it."""
-        self._lock._body_lost(self)
+        if self.state == HELD:
+            self._lock._body_lost(self)
         return self
 
     def release(self) -> None:
         """Give the lock back. `LockLost` if it was lost before."""
         if self.state == HELD:
             lock = self._lock
-            lock._node.alive()
             if self._task is not None:
+                lock._node.alive()
                 lock._body_lost(self)
             lock._release(self)
             return
@@ -172,9 +185,11 @@ class Lock:
     __slots__ = (
         "_bodies",
         "_desk",
+        "_done",
         "_hold",
         "_loop",
         "_node",
+        "_pace",
         "_priority",
         "_spoken",
         "_table",
@@ -187,8 +202,9 @@ class Lock:
         self.name = name
         self.mode: Mode = mode
         self._node, self._spoken, self._priority = node, algorithm, priority
-        self._table, self._loop, self._time = node.core.table, node._loop, node._time
+        self._table, self._loop, self._time, self._pace = node.core.table, node._loop, node._time, node._pace
         self._desk = NO_DESK
+        self._done = node._done
         # Of the bodies of `async with` that run: the hold of the last one that began; and by task, the last one last, those of
         # all others, and of those that have no hold any more: it was detached or released (None), or lost.
         self._hold: Hold | None = None
@@ -242,11 +258,23 @@ class Lock:
         now = node._time()
         hold = self._ask(now)
         if hold.state == HELD:
-            if now - node._yielded > YIELD_S:
+            if not self._desk.free or now > self._pace.yield_at:
                 await self._let_others(hold, now)
             return hold
         self._not_by_the_holder(hold)
-        await self._wait(hold, timeout)
+        if timeout is not None:
+            await self._wait(hold, timeout)
+            return hold
+        future = hold._future = self._loop.create_future()
+        try:
+            await future
+        except BaseException:
+            self._give_up(hold)
+            raise
+        finally:
+            hold._future = None
+        if hold.state != HELD:
+            self._still(hold)
         return hold
 
     async def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
@@ -257,7 +285,7 @@ class Lock:
             return None
 
     async def _let_others(self, hold: Hold, now: float) -> None:
-        self._node._yielded = now
+        self._pace.yield_at = now + YIELD_S
         try:
             await asyncio.sleep(0)
         except BaseException:
@@ -283,12 +311,10 @@ class Lock:
                 self._give_up(hold)
                 raise already_held("task", self.name)
 
-    async def _wait(self, hold: Hold, timeout: float | None) -> None:
+    async def _wait(self, hold: Hold, timeout: float) -> None:
         node = self._node
         future = hold._future = node._loop.create_future()
-        timer = None
-        if timeout is not None:
-            timer = node._loop.call_later(max(0.0, timeout), self._expire, hold, timeout)
+        timer = node._loop.call_later(max(0.0, timeout), self._expire, hold, timeout)
         try:
             await future
         except BaseException:
@@ -296,8 +322,7 @@ class Lock:
             raise
         finally:
             hold._future = None
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         self._still(hold)
 
     def _give_up(self, hold: Hold) -> None:
@@ -315,8 +340,9 @@ class Lock:
                 hold._future.set_exception(not_in_time(self.name, timeout))
 
     async def __aenter__(self) -> Hold:
-        now = self._time()
-        desk, table = self._desk, self._table
+        # Written for the interpreter: what looks odd here is what it does fast (docs/guide/performance.md).
+        time, desk, table = self._time, self._desk, self._table
+        now = time()
         if desk.free and desk.want is None and table.open and desk.mode == self.mode and now < table.until:
             # What `Desk.acquire` does with a free desk, without the calls.
             hold = Hold()
@@ -324,43 +350,62 @@ class Lock:
             hold._lock, hold.desk, hold.state, hold.since = self, desk, HELD, now
             desk.has, desk.holder = True, hold
             desk.clock = clock = desk.clock + 1
-            hold.fence = table.epoch << CLOCK_BITS | clock
+            hold.fence = table.first_fence + clock
             table.grants += 1
         else:
             hold = await self.acquire()
-        if now - self._node._yielded > YIELD_S:
+        if now > self._pace.yield_at:
             await self._let_others(hold, now)
         if self._hold is not None:
             self._bodies.setdefault(self._hold._task, []).append(self._hold)
-        hold._task = _tasks.get(self._loop) if _tasks is not None else asyncio.current_task()
+        try:
+            hold._task = _tasks[self._loop]
+        except (KeyError, TypeError):
+            hold._task = _this_task(self._loop)
         self._hold = hold
         return hold
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        hold = self._hold
-        task: Any = _tasks.get(self._loop) if _tasks is not None else asyncio.current_task()
-        if hold is not None and hold._task is task:
-            self._hold = None
-        else:
-            hold = self._hold_of_this_body(task)
-            if hold is None:
-                return
-        desk = hold.desk
-        assert desk is not None
-        if hold.state == HELD:
-            hold._task = None
-            now, table = self._time(), self._table
-            if desk.free and desk.queue is None and not desk.sharers and table.open and now < table.until:
-                # What `Desk.release` does with a free desk.
-                hold.state = DONE
-                desk.holder = desk.want = None
-                desk.has = False
-                table.hold_s += now - hold.since
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None: ...
+
+    else:
+
+        def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> Any:
+            hold = self._hold
+            try:
+                task = _tasks[self._loop]
+            except (KeyError, TypeError):
+                task = _this_task(self._loop)
+            if hold is not None and hold._task is task:
+                self._hold = None
             else:
-                self._release(hold)
-        elif hold.state == LOST:
+                hold = self._hold_of_this_body(task)
+                if hold is None:
+                    return self._done
+            if hold.state == HELD:
+                time, table, desk = self._time, self._table, hold.desk
+                now = time()
+                if desk.free and table.open and now < table.until:
+                    # What `Desk.release` does with a free desk: nobody waits here, and nobody shares it.
+                    hold.state = DONE
+                    desk.holder = desk.want = None
+                    desk.has = False
+                    table.hold_s += now - hold.since
+                else:
+                    hold._task = None
+                    self._release(hold)
+                return self._done
+            return self._after_a_loss(hold, task, kind, error)
+
+    async def _after_a_loss(
+        self, hold: Hold, task: Any, kind: type[BaseException] | None, error: BaseException | None
+    ) -> None:
+        if hold.state == LOST:
             if hold._cancelled is not None:
                 if task.uncancel() > hold._cancelled and kind is asyncio.CancelledError:
                     return  # somebody else has cancelled the task as well: that goes on
@@ -412,7 +457,9 @@ class Node(Shell):
         self._loop = asyncio.get_running_loop()
         # The clock of every loop but one in virtual time, without the call in between.
         self._time = self._loop.time if getattr(self._loop, "virtual", False) else registry.clock
-        self._yielded = 0.0
+        self._pace = _Pace()
+        self._done = self._loop.create_future()  # what an end of a body gives back that has nothing to wait for
+        self._done.set_result(None)
         self._servers: list[asyncio.Server] = []
         self._listening: list[socket.socket] = []
         self._strangers: dict[AioLink, None] = {}  # the oldest first

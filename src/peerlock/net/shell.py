@@ -32,6 +32,7 @@ from peerlock.node.wire import (
     VERSION,
     Hello,
     Peer,
+    Said,
     Spoken,
     Tell,
     framed,
@@ -567,6 +568,9 @@ class Shell:
 
     def on_frame(self, link: Link, body: bytes) -> None:
         frame = opened(body)
+        if link.peer is not None and type(frame) is Said:  # almost all are
+            self.core.receive(link.peer, frame, self.now())
+            return
         if isinstance(frame, Hello) and frame.gone and self.registry.dials and (link.peer or link.dialled):
             self.cast_out(frame.sentence)
             raise ProtocolError(f"{frame.peer.name} says: {frame.sentence}")

@@ -344,21 +344,25 @@ class Core:
         self.learn(epoch, members, self.now)
 
     def on_said(self, peer: Peer, said: Said) -> None:
-        match self.view.fate(said.epoch):
-            case "wait":
-                self.early.append((peer, said))
-                return
-            case "drop":
-                return
+        view = self.view
+        if not said.epoch == view.epoch == view.known:  # which is almost always so
+            match view.fate(said.epoch):
+                case "wait":
+                    self.early.append((peer, said))
+                    return
+                case "drop":
+                    return
         number = self.numbers.get(peer)
         if number is None or self.closed:
             return
-        wanted = spoken(said.algorithm)
-        desk = self.table.desk(said.lock, wanted)
-        if desk.spoken is not wanted:
-            self.disagree(peer, said.lock)
-            return
-        message = wanted.message(said.body)
+        desk = self.table.desks.get(said.lock)
+        if desk is None or desk.spoken.number != said.algorithm:
+            wanted = spoken(said.algorithm)
+            desk = self.table.desk(said.lock, wanted)
+            if desk.spoken is not wanted:
+                self.disagree(peer, said.lock)
+                return
+        message = desk.spoken.message(said.body)
         try:
             desk.hear(number, said.clock, message, said.seq, self.now)
         except (AssertionError, LookupError) as problem:

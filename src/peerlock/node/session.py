@@ -45,7 +45,8 @@ class Session:
 
     def accept(self, seq: int, ack: int) -> bool:
         """A numbered message came. Is it new?"""
-        self.on_ack(ack)
+        if ack > self.seq or (self.kept and self.kept[0][0] <= ack):
+            self.on_ack(ack)
         if seq <= self.received:
             return False
         self.received = seq
@@ -82,5 +83,5 @@ class Session:
             self.kept = deque(entry for entry in self.kept if entry[1] >= epoch)
 
     def drain(self) -> bytes:
-        out, self.outgoing = b"".join(self.outgoing), []
-        return out
+        out, self.outgoing = self.outgoing, []
+        return out[0] if len(out) == 1 else b"".join(out)

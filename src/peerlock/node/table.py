@@ -27,7 +27,7 @@ from msgspec import Raw, Struct
 
 from peerlock.contract import Key, Mode, Node, Out, Wire
 from peerlock.errors import Disagreement, LockLost, PeerlockError
-from peerlock.node.seat import CLOCK_BITS, Seat
+from peerlock.node.seat import CLOCK_BITS, Seat, fence
 from peerlock.node.session import Session
 from peerlock.node.wire import LENGTH, LockReport, LockStatus, Said, Spoken, WaiterStatus, packed, spoken
 
@@ -93,6 +93,7 @@ class Table:
         self.me: Node = 0
         self.sessions: list[Session | None] = []  # by number, from 1
         self.epoch = 0
+        self.first_fence = 0  # of the epoch; a clock is added to it
         self.running = False  # an epoch runs, unwedged
         self.gate = False  # the node may believe
         self.until = inf  # and until then: looked at wherever a lock is granted
@@ -157,7 +158,7 @@ class Table:
         now: float,
     ) -> None:
         """A new epoch starts: idle locks are forgotten, the others start from what was reported."""
-        self.epoch, self.me, self.sessions, self.choked = epoch, me, sessions, False
+        self.epoch, self.first_fence, self.me, self.sessions, self.choked = epoch, fence(epoch, 0), me, sessions, False
         self.opening = opened(reports)
         old, self.desks = self.desks, {}
         self.running = True
@@ -177,7 +178,7 @@ class Table:
             if number != desk.spoken.number:
                 desk.spoken = spoken(number)
             desk.asked, desk.streak = False, 0
-            desk.free, desk.before = False, None
+            desk.free, desk.quiet, desk.before = False, False, None
             self.start(desk)
         for desk in list(self.desks.values()):
             desk.settled(now)
@@ -211,7 +212,8 @@ class Table:
 
     # -- out -----------------------------------------------------------------------------------------
 
-    def say(self, desk: Desk, to: Node, message: Wire, body: Raw) -> None:
+    def say(self, desk: Desk, to: Node, message: Wire, body: Any) -> None:
+        """`body` is the message, or what it is packed to: then that is not done again for each addressee."""
         session = self.sessions[to]
         assert session is not None, f"{desk.name}: sent {message} to itself"
         frame = packed(
@@ -260,11 +262,12 @@ class Desk(Seat):
     **A round trip that changes nothing is not made twice.** An algorithm is a pure state machine. If a request was
     granted at once, the release ended at once, nothing was sent and the state is what it was before, then the same
     request will do the same again, until the algorithm is told something. Such a desk is `free`: it grants and takes
-    back without asking the algorithm, and makes up for the request (`catch_up`) when something comes.
+    back without asking the algorithm, and makes up for the request (`catch_up`) when something comes. States are compared
+    only after a round trip that sent nothing (`quiet`): where others compete, that would be in vain.
     """
 
     __slots__ = (
-        "asked", "before", "free", "holder", "name", "priority", "queue", "sharers", "spoken", "streak", "table",
+        "asked", "before", "free", "holder", "name", "priority", "queue", "quiet", "sharers", "spoken", "streak", "table",
     )  # fmt: skip
 
     def __init__(self, name: str, spoken: Spoken, table: Table) -> None:
@@ -277,12 +280,13 @@ class Desk(Seat):
         self.asked = False  # another node is known to ask, since we have it
         self.streak = 0  # grants in a row at this node since
         self.free = False
+        self.quiet = False  # the last round trip sent nothing, and nothing has come since
         self.before: Key | None = None  # the algorithm's state before a request that was granted at once
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
     def send(self, to: Node, message: Wire) -> None:
-        self.table.say(self, to, message, Raw(packed(message)))
+        self.table.say(self, to, message, message)
 
     def broadcast(self, to: Iterable[Node], message: Wire) -> None:
         body = Raw(packed(message))
@@ -330,12 +334,13 @@ class Desk(Seat):
                 self.has = True
                 self.clock = clock = self.clock + 1
                 self.holder = ticket
-                ticket.fence = table.epoch << CLOCK_BITS | clock
+                ticket.fence = table.first_fence + clock
                 ticket.state = HELD
                 ticket.since = now
                 table.grants += 1
                 return
         elif self.has and self.may_share(ticket):
+            self.catch_up()
             self.grant(ticket, now)
             return
         self.catch_up()
@@ -354,12 +359,13 @@ class Desk(Seat):
         """Ask the algorithm, and see whether that was a message's work."""
         table = self.table
         self.free = False
-        sent, self.before = table.messages, self.algorithm.key()
+        sent, self.before = table.messages, self.algorithm.key() if self.quiet else None
         self.want, self.at, self.mode = mode, "asked", mode
         if self.priority:
             self.algorithm.increment = self.priority
         self.ask(self)
-        if not self.is_inside() or table.messages != sent:
+        self.quiet = self.is_inside() and table.messages == sent
+        if not self.quiet:
             self.before = None
 
     def is_inside(self) -> bool:
@@ -373,7 +379,7 @@ class Desk(Seat):
                 self.at = "asked"
                 self.algorithm.request(self.mode, self)
                 assert self.is_inside(), f"{self.name} was not free: {self.key()}"
-        self.before = None
+        self.before, self.quiet = None, False
 
     def may_share(self, ticket: Ticket) -> bool:
         """A reader beside a reader, unless somebody waits who would then wait for ever."""
@@ -411,9 +417,10 @@ class Desk(Seat):
         sent, before, self.before = self.table.messages, self.before, None
         self.at = "ending"
         self.leave(self)
+        self.quiet = self.quiet and self.table.messages == sent
         self.free = (
             before is not None
-            and self.table.messages == sent
+            and self.quiet
             and self.at == "idle"  # type: ignore[comparison-overlap]
             and self.algorithm.key() == before
             and not self.table.told
@@ -466,7 +473,8 @@ class Desk(Seat):
         """A message of the algorithm."""
         if self.table.told and self.name in self.table.told:
             self.table.told[self.name].received(self, source, message, seq)
-        self.catch_up()
+        if self.free or self.quiet:
+            self.catch_up()
         if self.has:
             self.asked = True
         self.receive(source, clock, message, self)
@@ -479,7 +487,8 @@ class Desk(Seat):
             table.lapse(now)
         if not table.running:
             return
-        self.catch_up()
+        if self.free or self.quiet:
+            self.catch_up()
         if table.choked and self.at == "idle":
             return
         if self.priority:
@@ -516,7 +525,7 @@ class Desk(Seat):
                     table.waited[bound] += 1
                     break
         self.streak += 1
-        ticket.fence, ticket.state, ticket.since = table.epoch << CLOCK_BITS | self.clock, HELD, now
+        ticket.fence, ticket.state, ticket.since = table.first_fence + self.clock, HELD, now
         table.grants += 1
         ticket.woken()
 
@@ -531,7 +540,7 @@ class Desk(Seat):
 
     def drop(self) -> None:
         super().drop()
-        self.free, self.before = False, None
+        self.free, self.quiet, self.before = False, False, None
 
     def lose(self, sentence: str) -> None:
         """Whoever holds it here does not any more."""
