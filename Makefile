@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo demo-papers bench-lock sim-nodes sim-leases nightly check-registries verify check-views torture test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
+.PHONY: demo demo-papers bench-lock bench-peers bench-quick sim-nodes sim-leases nightly check-registries verify check-views torture test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
 
 # Five real processes and one lock; ALGORITHM=NAME chooses another algorithm.
 demo: $(VENV)/demo
@@ -17,7 +17,7 @@ demo-papers: $(VENV)/demo
 test: $(VENV)/test debian check-style check-types check-imports unit
 
 debian:
-	scripts/debian_packages spin gcc libc6-dev etcd-server postgresql iproute2
+	scripts/debian_packages spin gcc libc6-dev etcd-server postgresql redis-server iproute2
 
 check-style: $(VENV)/test
 	$(BIN)/ruff format --check
@@ -65,6 +65,18 @@ verify: $(VENV)/test
 	$(BIN)/peerlock verify --registry embedded --seconds 600
 	$(BIN)/peerlock verify --registry etcd --seconds 600
 
+# This lock beside what people use today: installs their servers and clients, and takes a quarter of an hour.
+bench-peers: $(VENV)/test
+	scripts/debian_packages redis-server postgresql zookeeper etcd-server nats-server
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[peers]'
+	mkdir -p out
+	$(BIN)/peerlock bench peers --plot out/peers.svg
+	$(BIN)/peerlock bench curves --plot out/curves.svg
+
+# A few ratios beside the stored ones; fails if one is much worse.
+bench-quick: $(VENV)/test
+	$(BIN)/python scripts/bench_quick.py
+
 bench-sim: $(VENV)/test
 	$(BIN)/peerlock bench sim
 
@@ -88,7 +100,7 @@ $(VENV)/demo: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test: $(VENV)/demo
-	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench,fast,metrics,certs,etcd]' $$($(BIN)/python scripts/test_tools.py)
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench,fast,metrics,certs,etcd,peers]' $$($(BIN)/python scripts/test_tools.py)
 	touch $@
 
 clean:

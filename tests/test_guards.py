@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pwd
 import runpy
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -22,9 +18,9 @@ import pytest
 
 import peerlock.sync
 from etcds import Cluster, etcd
+from peerlock.bench.peers.servers import postgres
 from peerlock.errors import StaleFence, UsageError
 from peerlock.guards import GuardedFile
-from ports import free_port
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "guards"
 
@@ -141,35 +137,6 @@ def test_sqlite(server: Cluster, tmp_path: Path) -> None:
     assert outcome == "refused"
     assert connection.execute("SELECT balance FROM account").fetchone() == (80,)
     connection.close()
-
-
-@contextlib.contextmanager
-def postgres(directory: Path) -> Iterator[str]:
-    """A server of our own, on loopback. It does not run as root."""
-    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
-    data, port = directory / "postgres", free_port()
-    who: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        who = {"user": "postgres", "group": "postgres", "extra_groups": []}
-        data.mkdir()
-        for path in (data, directory):
-            shutil.chown(path, "postgres")
-        for parent in directory.parents:
-            if parent.owner() == "root" and parent not in (Path("/"), Path("/tmp")):
-                parent.chmod(parent.stat().st_mode | 0o011)
-    subprocess.run(
-        [binaries / "initdb", "-D", data, "-A", "trust"], check=True, capture_output=True, cwd=directory, **who
-    )
-    process = subprocess.Popen(
-        [binaries / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", ""],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=directory, **who,
-    )  # fmt: skip
-    user = "postgres" if who else pwd.getpwuid(os.geteuid()).pw_name
-    try:
-        yield f"host=127.0.0.1 port={port} user={user} dbname=postgres"
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()
 
 
 def test_postgresql(server: Cluster, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def draw(found: Comparison, path: Path) -> None:
         words = ["" if each is None else f" {each:,.0f}" if each >= 10 else f" {each:.2f}" for each in values]
         axis.bar_label(bars, words, fontsize=8)
         axis.set_xscale("log")
+        axis.set_xlim(left=min((each for each in values if each), default=1.0) / 3)
         axis.set_title(title, fontsize=10)
         axis.margins(x=0.2)
         axis.spines[["top", "right"]].set_visible(False)

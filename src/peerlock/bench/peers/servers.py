@@ -10,6 +10,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -71,7 +72,13 @@ def redis(directory: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def postgres(directory: Path) -> Iterator[str]:
-    """As another user if this is root, whom PostgreSQL refuses."""
+    """As another user if this is root, whom PostgreSQL refuses; in a directory of that user's own, for it may not see ours."""
+    with tempfile.TemporaryDirectory(prefix="peerlock-postgres-") as place, _postgres(Path(place)) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def _postgres(directory: Path) -> Iterator[str]:
     port, data = free_port(), directory / "data"
     programs = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
     where = Path(programs[-1]) if programs else Path(shutil.which("initdb") or "initdb").parent

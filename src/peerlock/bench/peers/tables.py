@@ -24,14 +24,14 @@ def _rate(value: float | None) -> str:
 def shown(found: Comparison) -> Iterator[Any]:
     medians = f"median of {found.runs} runs, {found.seconds:g} s a scene" if found.runs > 1 else "one run"
     table = Table(
-        "microseconds", "uncontended", "99 %", "x asyncio.Lock", "parked", "99 %", "first touch", "alternations/s",
+        "microseconds", "uncontended", "99 %", "x asyncio.Lock", "parked", "99 %", "two cores", "first touch", "alternations/s",
         title=f"one or two at a time; {medians}",
     )  # fmt: skip
     for name, row in found.rows.items():
         over = "-" if row.over_asyncio_lock is None else f"{row.over_asyncio_lock:,.2f}"
         table.add_row(
             name, _us(row.uncontended_us), _us(row.uncontended_99_us), over, _us(row.parked_us), _us(row.parked_99_us),
-            _us(row.first_touch_us), _rate(row.alternations_a_second),
+            _us(row.parked_two_cores_us), _us(row.first_touch_us), _rate(row.alternations_a_second),
         )  # fmt: skip
     yield _justified(table)
     for of in CROWDS:

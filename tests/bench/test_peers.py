@@ -1,0 +1,143 @@
+"""The comparison with other locks: that it measures what it says, with real servers; how fast is not tested here."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from peerlock.bench.peers import drivers, servers
+from peerlock.bench.peers.drivers import ROWS, Row
+from peerlock.bench.peers.scenes import play
+from peerlock.bench.peers.servers import STARTERS
+from peerlock.bench.peers.side_by_side import (
+    Comparison,
+    Contended,
+    Figures,
+    Floor,
+    chosen,
+    compare,
+    contended,
+    median_of,
+    targets,
+)
+from peerlock.bench.peers.tables import shown
+from peerlock.cli import app, bench
+from peerlock.errors import UsageError
+
+_ = bench
+BY_NAME = {row.name: row for row in ROWS}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["peerlock", "peerlock, threads", "peerlock, ricart-agrawala", "flock", "multiprocessing.Lock", "Redis BLPOP",
+     "redis-py Lock, 1 ms", "PostgreSQL advisory", "etcd lock", "PySyncObj, no batches"],
+)  # fmt: skip
+def test_every_lock_excludes(name: str, tmp_path: Path) -> None:
+    row = BY_NAME[name]
+    assert row.missing() == ""
+    with STARTERS[row.server](tmp_path) as address:
+        found = contended(play(row, "contended", 2, 0.4, address))
+    assert found.grants_a_second > 0
+    assert found.lost_updates == 0
+
+
+def test_a_lock_that_does_not_exclude_is_found_out() -> None:
+    row = Row("no lock at all", NoLock)
+    for _ in range(5):
+        if contended(play(row, "contended", 2, 0.5)).lost_updates:
+            return
+    raise AssertionError("updates were lost, and nobody noticed")
+
+
+class NoLock(drivers.Blocking):
+    def use(self, name: str) -> None:
+        pass
+
+    def take(self) -> None:
+        pass
+
+    def give(self) -> None:
+        pass
+
+
+def test_scenes_give_what_the_tables_show() -> None:
+    row = BY_NAME["peerlock, asyncio"]
+    alone = play(row, "uncontended", 2, 0.2)[0]
+    assert alone["us"] > 0
+    assert alone["asyncio_lock_us"] > 0
+    assert sum(told["turns"] for told in play(row, "alternation", 2, 0.3)) > 10
+    assert sum(len(told["times"]) for told in play(row, "parked", 2, 0.3)) > 10
+    assert len(play(row, "first touch", 2, 0.2)[0]["times"]) > 5
+
+
+def test_what_is_not_installed_is_skipped_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(servers.PACKAGES, "redis", ("no-such-server", "/nowhere/redis-server"))
+    assert BY_NAME["Redis BLPOP"].missing() == "apt-get install no-such-server"
+    nobody = Row("nobody", drivers.Flock, modules=("no_such_module",))
+    assert nobody.missing() == "pip install 'peerlock[peers]'"
+    found = compare([nobody], 1, 0.1)
+    assert found.skipped == {"nobody": "pip install 'peerlock[peers]'"}
+    assert any("nobody is not here" in part for part in shown(found) if isinstance(part, str))
+
+
+def test_rows_are_chosen_by_how_their_names_begin() -> None:
+    assert len(chosen([])) == len(ROWS)
+    assert [row.name for row in chosen(["redis b", "flock"])] == ["flock", "Redis BLPOP"]
+    with pytest.raises(UsageError, match=r"Nothing here is called 'zebra'\. There are: peerlock; "):
+        chosen(["zebra"])
+
+
+def figures(us: float, changes: float, fairness: float = 1.0, parked: float = 80.0) -> Figures:
+    crowd = Contended(changes, changes, 1.0, 2.0, fairness, 0.0, 3.0, 50.0)
+    return Figures(us, us, us / 0.5, {3: crowd, 5: crowd}, 1.0, parked, parked, parked, 1.0)
+
+
+def test_targets_are_ratios() -> None:
+    rows = {"peerlock": figures(0.9, 15_000), "Redis BLPOP": figures(100.0, 6_000), "flock": figures(0.1, 90_000)}
+    found = {target.words: target for target in targets(rows, [Floor("uvloop", "two", 30.0, 60.0)])}
+    assert all(target.met for target in found.values())
+    assert sorted(target.value for target in found.values()) == pytest.approx(
+        sorted([1.8, 100 / 0.9, 2.5, 2.5, 1.0, 0.0, 80 / 60])
+    )
+    rows["peerlock"] = figures(1.1, 11_000, fairness=0.5, parked=100.0)
+    missed = [target for target in targets(rows, [Floor("uvloop", "two", 30.0, 60.0)]) if not target.met]
+    assert len(missed) == 5
+
+
+def test_medians_field_by_field() -> None:
+    middle: Figures = median_of([figures(1.0, 10), figures(3.0, 30), figures(2.0, 20)])
+    assert middle.uncontended_us == 2.0
+    assert middle.contended[3].owner_changes_a_second == 20
+
+
+def test_the_command(tmp_path: Path) -> None:
+    picture = tmp_path / "p.svg"
+    done = CliRunner().invoke(
+        app.app,
+        ["bench", "peers", "--only", "flock", "--runs", "1", "--seconds", "0.2", "--json", "--plot", str(picture)],
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["rows"]["flock"]["contended"]["3"]["lost_updates"] == 0
+    assert {floor["loop"] for floor in found["floor"]} == {"asyncio", "uvloop"}
+    assert picture.read_text().startswith("<?xml")
+    assert set(found) == set(Comparison.__struct_fields__)
+
+
+def test_the_guard_against_getting_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "bench_quick.py"))
+    stored = tmp_path / "stored.json"
+    stored.write_text(json.dumps({"a": 1.0}))
+    there: Any = script["main"].__globals__
+    monkeypatch.setitem(there, "STORED", stored)
+    monkeypatch.setattr("sys.argv", ["bench_quick"])
+    monkeypatch.setitem(there, "RATIOS", {"a": lambda: 1.5})
+    assert script["main"]() == 0
+    monkeypatch.setitem(there, "RATIOS", {"a": lambda: 1.7})
+    assert script["main"]() == 1
