@@ -1,0 +1,149 @@
+"""Put measured figures into docs/guide/performance.md: no figure there is typed by hand.
+
+python scripts/performance_page.py PEERS.json CURVES.json   (what `peerlock bench peers --json` and `curves --json` print)
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+
+from peerlock.bench.peers.curves import Curves
+from peerlock.bench.peers.side_by_side import CROWDS, Comparison
+
+PAGE = Path(__file__).parents[1] / "docs" / "guide" / "performance.md"
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def sections(peers: Comparison, curves: Curves) -> dict[str, str]:
+    found = {
+        "run": f"Python {platform.python_version()}, two cores of a shared virtual machine, "
+        f"median of {peers.runs} runs, {peers.seconds:g} s a scene.",
+        "targets": table(
+            ["target", "bound", "measured", ""],
+            [[t.words, f"{t.bound:g}", number(t.value), "met" if t.met else "**missed**"] for t in peers.targets],
+        ),
+        "single": table(
+            [
+                "microseconds",
+                "uncontended",
+                "99 %",
+                "x asyncio.Lock",
+                "parked",
+                "99 %",
+                "first touch",
+                "alternations/s",
+            ],
+            [
+                [
+                    name,
+                    number(row.uncontended_us),
+                    number(row.uncontended_99_us),
+                    number(row.over_asyncio_lock),
+                    number(row.parked_us),
+                    number(row.parked_99_us),
+                    number(row.first_touch_us),
+                    number(row.alternations_a_second),
+                ]
+                for name, row in peers.rows.items()
+            ],
+        ),
+        "floor": table(
+            ["a bare message, one way, us", "cores", "hot", "after 2 ms of sleep"],
+            [[ground.loop, ground.cores, number(ground.hot_us), number(ground.idle_us)] for ground in peers.floor],
+        ),
+        "members": table(
+            ["algorithm", "members", "owner changes/s", "messages a change", "formula", "CPU us a change", "fairness"],
+            [
+                [
+                    p.algorithm,
+                    str(p.nodes),
+                    number(p.owner_changes_a_second),
+                    f"{p.messages_a_change:.2f}",
+                    str(p.formula),
+                    number(p.cpu_us_a_change),
+                    f"{p.fairness:.2f}",
+                ]
+                for p in curves.members
+            ],
+        ),
+        "names": table(["names in use", "entry, us"], [[f"{n.names:,}", number(n.entry_us)] for n in curves.names]),
+        "waiters": table(
+            ["waiting tasks in each of two processes", "grants/s", "owner changes/s", "wait, us", "99 %"],
+            [
+                [
+                    f"{w.waiters:,}",
+                    number(w.grants_a_second),
+                    number(w.owner_changes_a_second),
+                    number(w.wait_us),
+                    number(w.wait_99_us),
+                ]
+                for w in curves.waiters
+            ],
+        ),
+        "kinds": table(
+            ["three processes", "uncontended, us", "owner changes/s", "parked, us"],
+            [
+                [k.registry, number(k.uncontended_us), number(k.owner_changes_a_second), number(k.parked_us)]
+                for k in curves.kinds
+            ],
+        ),
+    }
+    for of in CROWDS:
+        found[f"crowd{of}"] = table(
+            [
+                f"{of} processes",
+                "owner changes/s",
+                "grants/s",
+                "wait, us",
+                "99 %",
+                "fairness",
+                "lost updates",
+                "client CPU, us an entry",
+            ],
+            [
+                [
+                    name,
+                    number(each.owner_changes_a_second),
+                    number(each.grants_a_second),
+                    number(each.wait_us),
+                    number(each.wait_99_us),
+                    f"{each.fairness:.2f}",
+                    f"{each.lost_updates:.0f}",
+                    number(each.cpu_us_an_entry),
+                ]
+                for name, row in peers.rows.items()
+                if (each := row.contended.get(of)) is not None
+            ],
+        )
+    return found
+
+
+def main(peers_file: str, curves_file: str) -> None:
+    peers = msgspec.json.decode(Path(peers_file).read_bytes(), type=Comparison, strict=False)
+    curves = msgspec.json.decode(Path(curves_file).read_bytes(), type=Curves)
+    text = PAGE.read_text()
+    for name, words in sections(peers, curves).items():
+        text, count = re.subn(
+            rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, w=words: f"{m[1]}\n{w}\n\n{m[2]}", text, flags=re.DOTALL
+        )
+        assert count == 1, f"{PAGE} has no place for {name}"
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
