@@ -221,6 +221,11 @@ def read(path: str | Path) -> list[Event]:
         data = Path(path).read_bytes()
     except OSError as problem:
         raise TraceError(f"{path} cannot be read: {problem.strerror}.") from None
+    return parse(data, path)
+
+
+def parse(data: bytes, path: str | Path) -> list[Event]:
+    """The same, of what is in the file; `path` is what it is called in a complaint."""
     events = list(_parse(data, path))
     if not events or events[0].event != "run" or events[0].about is None:
         raise TraceError(f'{path} is not a trace: its first line is not an event "run".')

@@ -205,6 +205,23 @@ class World:
             else:
                 place.receive(source, message, place)
 
+    def step(self) -> bool:
+        """Only the next thing. False: nothing is left to do."""
+        if not self.queue:
+            self.tell.end(self.now)
+            return False
+        self._run_observed(1)
+        return True
+
+    def id_of(self, number: int) -> int:
+        """By which the message with that number in the queue was told of."""
+        return self._copies.get(number, number)
+
+    def rename(self, number: int, id: int) -> None:
+        """A message has another number in the queue now."""
+        self._copies.pop(id, None)
+        self._copies[number] = id
+
     def _hand_over(self, id: int, place: Place, source: Node, message: Wire) -> None:
         if place.phase == "crashed":
             self.tell.lost(self.now, id, place.me)

@@ -1,0 +1,253 @@
+"""What the page asks, and the answers: plain values in, plain values out, and a sentence for whatever is wrong.
+
+A film that was shot is kept for a while, for the page asks for one state after the other. Nothing else is remembered: every
+question says all that is needed to answer it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from copy import copy
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from peerlock.algorithms import CATALOGUE
+from peerlock.check import counterexample
+from peerlock.check.model import Letter, Local, Model
+from peerlock.check.properties import Checks, standard
+from peerlock.check.search import Search
+from peerlock.contract import Node
+from peerlock.errors import UsageError
+from peerlock.lab.film import Act, Film, Plan, at_frame, shoot
+from peerlock.observe import diagram, metrics, shiviz
+from peerlock.sim.experiment import Experiment, Prepared
+from peerlock.trace import Event, Writer, retell
+
+KEPT = 8  # films
+MOST_STATES, MOST_SECONDS = 400_000, 20.0  # that the checker may take for a question of the page
+
+
+class Question(Struct, frozen=True, forbid_unknown_fields=True):
+    experiment: dict[str, Any]
+    acts: tuple[Act, ...] = ()
+    frames: int = 20_000
+    frame: int = 0
+    format: str = ""
+
+
+_films: OrderedDict[bytes, Film] = OrderedDict()
+
+
+def plan_of(question: Question) -> Plan:
+    try:
+        experiment = msgspec.convert(question.experiment, Experiment, strict=False, str_keys=True)
+    except msgspec.ValidationError as problem:
+        raise UsageError(f"This run is not described rightly: {problem}.") from None
+    return Plan(experiment, question.acts, question.frames)
+
+
+def film_of(plan: Plan) -> Film:
+    key = msgspec.json.encode(plan)
+    film = _films.pop(key, None) or shoot(plan)
+    _films[key] = film
+    while len(_films) > KEPT:
+        _films.popitem(last=False)
+    return film
+
+
+# -- answers -----------------------------------------------------------------------------------------------
+
+
+def algorithms() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": entry.name,
+            "paper": entry.paper,
+            "year": entry.year,
+            "as_printed": "as_printed" in entry.forms,
+            "claimed": entry.claimed.words if entry.claimed else "",
+            "shape": entry.needs.shape.__name__,
+            "fifo": entry.needs.fifo,
+        }
+        for entry in CATALOGUE.values()
+    ]
+
+
+def film(question: Question) -> dict[str, Any]:
+    plan = plan_of(question)
+    found = film_of(plan)
+    experiment = plan.experiment
+    prepared = experiment.prepare()
+    chosen = prepared.chosen
+    return {
+        "about": {
+            "algorithm": experiment.algorithm, "form": found.about.get("form", ""), "nodes": found.about["nodes"],
+            "edges": edges(prepared), "labels": found.about.get("labels") or {},
+            "claimed": chosen.claimed.words if chosen.claimed else "", "seed": experiment.seed,
+        },
+        "frames": [[frame.t, [compact(event) for event in frame.events]] for frame in found.frames],
+        "ended": found.ended,
+        "refused": {str(number): why for number, why in found.refused.items()},
+    }  # fmt: skip
+
+
+def edges(prepared: Prepared) -> list[tuple[Node, Node]]:
+    """The lines of the network; none: everybody talks to everybody."""
+    network = prepared.topology
+    if network.neighbours is None:
+        return []
+    return [(a, b) for a in network.nodes for b in network.around(a) if a < b]
+
+
+def compact(event: Event) -> list[Any]:
+    """[what, node, id, to or source, words]: a trace of 20,000 frames goes over the wire in a second."""
+    words = event.kind or event.mode or event.name or ""
+    if event.kind and event.fields:
+        words = diagram.label(event.kind, event.fields)
+    return [event.event, event.node, event.id or 0, event.to if event.to is not None else event.source or 0, words]
+
+
+def state(question: Question) -> dict[str, Any]:
+    """What every node's variables are after a frame, and which of them it changed."""
+    found = film_of(plan_of(question))
+    frame = min(max(question.frame, 0), len(found.frames) - 1)
+    before = found.state(frame - 1) if frame else {}
+    nodes = {}
+    for node, change in sorted(found.state(frame).items()):
+        old = before[node].state if node in before else change.state
+        nodes[str(node)] = {
+            "phase": change.phase,
+            "state": change.state,
+            "changed": [name for name, value in change.state.items() if old.get(name) != value],
+            "ran": change.procedure if change.frame == frame else "",
+        }
+    return {"frame": frame, "nodes": nodes, "counters": counters(found, frame)}
+
+
+def counters(found: Film, frame: int) -> dict[str, Any]:
+    counted = metrics.Metrics()
+    events = [event for each in found.frames[: frame + 1] for event in each.events]
+    retell([Event("run", about=found.about), *events], counted)
+    costs = [cost.messages for cost in counted.made]
+    return {
+        "messages": counted.messages,
+        "entries": sum(counted.entries.values()),
+        "violations": counted.violations,
+        "mean": sum(costs) / len(costs) if costs else None,
+    }
+
+
+def export(question: Question) -> tuple[str, str]:
+    """A file, and its name."""
+    found = film_of(plan_of(question))
+    events = [Event("run", about=found.about), *(event for frame in found.frames for event in frame.events)]
+    name = found.plan.experiment.algorithm.rpartition("/")[2].replace(":", "-")
+    match question.format:
+        case "svg":
+            return diagram.svg(events), f"{name}.svg"
+        case "trace":
+            written = io.BytesIO()
+            retell(events, Writer(written))
+            return written.getvalue().decode(), f"{name}.jsonl"
+        case "shiviz":
+            return shiviz.log(events), f"{name}.log"
+        case other:
+            raise UsageError(
+                f"There is no export {other!r}; there are: svg, trace, shiviz, and itf for counterexamples."
+            )
+
+
+def check(question: Question) -> dict[str, Any]:
+    """Can anything go wrong from here on, with one more entry each?"""
+    plan = plan_of(question)
+    world = at_frame(plan, question.frame)
+    experiment, prepared = plan.experiment, plan.experiment.prepare()
+    if len(world.places) > 5:
+        raise UsageError(
+            f"The checker looks at every interleaving: with {len(world.places)} nodes that takes too long. Five at most."
+        )
+    timed = prepared.chosen.needs.delay_bound
+    if timed:
+        raise UsageError(
+            f"{prepared.chosen.name} counts on time, and here the checker has no clock: use peerlock check --delay-bound."
+        )
+    model = Model(prepared.chosen, prepared.shapes, [1] * len(world.places), fifo=experiment.fifo)
+    model.first = first_row(model, world)
+    checks = Checks(standard(model))
+    search = Search(model, checks)
+    outcome = search.run(MOST_STATES, MOST_SECONDS)
+    verdicts = checks.verdicts(outcome.violated, outcome.finished)
+    way = search.way_to(outcome.row) if outcome.row is not None else ()
+    answer: dict[str, Any] = {
+        "verdicts": verdicts, "states": outcome.states, "finished": outcome.finished, "violated": outcome.violated,
+        "steps": counterexample.steps(model, way),
+    }  # fmt: skip
+    if way:
+        events = counterexample.events(model, way, {"algorithm": prepared.chosen.name})
+        answer["frames"] = framed(events)
+        answer["about"] = {
+            "algorithm": prepared.chosen.name,
+            "nodes": len(model.nodes),
+            "edges": [],
+            "labels": {},
+            "claimed": "",
+        }
+        answer["itf"] = counterexample.itf(model, way, f"{prepared.chosen.name}: {outcome.violated} is violated")
+    return answer
+
+
+def first_row(model: Model, world: Any) -> tuple[int, ...]:
+    """The state of a running world as the start of an exploration."""
+    inboxes: dict[Node, list[tuple[int, Node, Any]]] = {node: [] for node in world.places}
+    for _, number, place, source, message in world.queue:
+        if source:
+            inboxes[place.me].append((abs(number), source, message))
+    first = []
+    for column in model.columns[: len(model.nodes)]:
+        place = world.places[column.node]
+        where = place.phase if place.phase in ("idle", "waiting", "inside", "ending", "crashed") else "idle"
+        local = column.local(Local(copy(place.algorithm), where, 1, place.current.mode))
+        waiting = sorted(inboxes[column.node], key=lambda entry: entry[0])
+        letters = [(source, column.letter(Letter(source, message))) for _, source, message in waiting]
+        if model.fifo:
+            inbox: tuple[Any, ...] = tuple(
+                (source, tuple(letter for other, letter in letters if other == source))
+                for source in sorted({source for source, _ in letters})
+            )
+        else:
+            inbox = tuple(sorted(letter for _, letter in letters))
+        first.append(column.cell(local, inbox))
+    return (*first, *model.first[len(model.nodes) :])
+
+
+def framed(events: list[Event]) -> list[list[Any]]:
+    """Events of a trace as frames: one for each time."""
+    frames: list[list[Any]] = []
+    for event in events:
+        if event.event == "run":
+            continue
+        if not frames or frames[-1][0] != event.t:
+            frames.append([event.t, []])
+        frames[-1][1].append(compact(event))
+    return frames
+
+
+def recorded(events: list[Event]) -> dict[str, Any]:
+    """A trace file as something to watch."""
+    about = events[0].about or {}
+    there = {event.node for event in events if event.node}
+    return {
+        "about": {
+            "algorithm": about.get("algorithm", "trace"), "nodes": max([about.get("nodes", 0), *there]),
+            "edges": [], "labels": about.get("labels") or {}, "claimed": "",
+        },
+        "frames": framed(events),
+        "ended": "The trace ends here.",
+        "refused": {},
+    }  # fmt: skip
+
+
+__all__ = ["Question", "algorithms", "check", "export", "film", "recorded", "state"]

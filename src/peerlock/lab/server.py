@@ -1,0 +1,153 @@
+"""The page's server: files, questions and their answers, and what a live group says, over a WebSocket.
+
+On loopback unless told otherwise; elsewhere everybody who asks must have the token. It only reads: of a group it asks the
+status, and nothing that somebody does on the page reaches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from peerlock.errors import PeerlockError
+from peerlock.lab import questions
+from peerlock.lab.questions import Question
+
+STATIC = Path(__file__).with_name("static")
+LIVE_S = 0.5
+LARGEST = 4 * 2**20  # of a question: a trace file may be dropped on the page
+
+
+class Lab:
+    """What one server shows."""
+
+    def __init__(
+        self,
+        *,
+        token: str = "",
+        status: Callable[[], Any] | None = None,
+        group: str = "",
+        trace: dict[str, Any] | None = None,
+    ) -> None:
+        self.token, self.status, self.group, self.trace = token, status, group, trace
+
+    def app(self) -> Starlette:
+        asked: dict[str, Callable[[Question], Any]] = {
+            "film": questions.film, "state": questions.state, "check": questions.check,
+        }  # fmt: skip
+        return Starlette(
+            routes=[
+                Route("/", self.page),
+                Route("/api/about", self.about),
+                Route("/api/export", self.export, methods=["POST"]),
+                Route("/api/trace", self.dropped, methods=["POST"]),
+                *(Route(f"/api/{name}", self.answering(answer), methods=["POST"]) for name, answer in asked.items()),
+                WebSocketRoute("/api/live", self.live),
+                Mount("/static", StaticFiles(directory=STATIC)),
+            ],
+            middleware=[Middleware(_Guard, token=self.token)],
+        )
+
+    async def page(self, request: Request) -> Response:
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-store"})
+
+    async def about(self, request: Request) -> Response:
+        return _json({"algorithms": questions.algorithms(), "group": self.group, "trace": self.trace})
+
+    def answering(self, answer: Callable[[Question], Any]) -> Callable[[Request], Any]:
+        async def respond(request: Request) -> Response:
+            return await _answered(request, answer)
+
+        return respond
+
+    async def export(self, request: Request) -> Response:
+        return await _answered(
+            request, lambda question: dict(zip(("text", "name"), questions.export(question), strict=True))
+        )
+
+    async def dropped(self, request: Request) -> Response:
+        """A trace file, as it was dropped on the page."""
+        from peerlock import trace
+
+        body = await request.body()
+        try:
+            return _json(questions.recorded(trace.parse(body, "the file")))
+        except PeerlockError as problem:
+            return _json({"error": str(problem)}, 400)
+
+    async def live(self, socket: WebSocket) -> None:
+        await socket.accept()
+        if self.status is None:
+            await socket.send_json({"error": "This lab shows no group: start it with peerlock lab --group NAME."})
+            await socket.close()
+            return
+        try:
+            while True:
+                try:
+                    found = await asyncio.to_thread(self.status)
+                    await socket.send_text(msgspec.json.encode({"status": found}).decode())
+                except PeerlockError as problem:
+                    await socket.send_json({"error": str(problem)})
+                await asyncio.sleep(LIVE_S)
+        except (WebSocketDisconnect, RuntimeError):
+            pass
+
+
+async def _answered(request: Request, answer: Callable[[Question], Any]) -> Response:
+    body = await request.body()
+    try:
+        question = msgspec.json.decode(body, type=Question)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return _json({"error": f"The page asked what the server does not understand: {problem}."}, 400)
+    try:
+        return _json(await asyncio.to_thread(answer, question))
+    except PeerlockError as problem:
+        return _json({"error": str(problem)}, 400)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+class _Guard:
+    """Who comes with a wrong token, or from a page of another site, gets a sentence."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self.app, self.token = app, token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        why = self.refuses(scope) if scope["type"] in ("http", "websocket") else ""
+        if not why:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await _json({"error": why}, 403)(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 4403, "reason": why[:120]})
+
+    def refuses(self, scope: Any) -> str:
+        headers = {key.decode().lower(): value.decode("latin-1") for key, value in scope["headers"]}
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return f"A page of {origin} may not ask this lab."
+        if not self.token:
+            # A name that somebody else has made point here: only the ones that mean this machine are ours.
+            name = host.rpartition(":")[0].strip("[]") or host
+            return "" if name in ("localhost", "127.0.0.1", "::1") else f"This lab is not called {host}."
+        query = dict(part.partition("=")[::2] for part in scope.get("query_string", b"").decode("latin-1").split("&"))
+        cookies = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";"))
+        given = query.get("token") or headers.get("x-token") or cookies.get("token") or ""
+        if hmac.compare_digest(given.encode(), self.token.encode()):
+            return ""
+        return "A token is needed: open the address that peerlock lab has printed."
