@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo demo-papers bench-lock bench-peers bench-quick sim-nodes sim-leases nightly check-registries verify check-views torture test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
+.PHONY: demo demo-papers bench-lock bench-peers bench-quick bench-lab sim-nodes sim-leases nightly check-registries verify check-views torture test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
 
 # Five real processes and one lock; ALGORITHM=NAME chooses another algorithm.
 demo: $(VENV)/demo
@@ -17,7 +17,7 @@ demo-papers: $(VENV)/demo
 test: $(VENV)/test debian check-style check-types check-imports unit
 
 debian:
-	scripts/debian_packages spin gcc libc6-dev etcd-server postgresql redis-server iproute2
+	scripts/debian_packages spin gcc libc6-dev etcd-server postgresql redis-server iproute2 chromium
 
 check-style: $(VENV)/test
 	$(BIN)/ruff format --check
@@ -73,6 +73,11 @@ bench-peers: $(VENV)/test
 	$(BIN)/peerlock bench peers --plot out/peers.svg
 	$(BIN)/peerlock bench curves --plot out/curves.svg
 
+# How long a picture of the lab takes, in a browser.
+bench-lab: $(VENV)/test
+	scripts/debian_packages chromium
+	$(BIN)/python scripts/bench_lab.py
+
 # A few ratios beside the stored ones; fails if one is much worse.
 bench-quick: $(VENV)/test
 	$(BIN)/python scripts/bench_quick.py
@@ -100,7 +105,7 @@ $(VENV)/demo: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test: $(VENV)/demo
-	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench,fast,metrics,certs,etcd,peers]' $$($(BIN)/python scripts/test_tools.py)
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[cli,bench,fast,metrics,certs,etcd,lab,peers]' $$($(BIN)/python scripts/test_tools.py)
 	touch $@
 
 clean:

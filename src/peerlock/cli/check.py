@@ -90,6 +90,7 @@ def check(
     diagram: Annotated[Path | None, typer.Option(help="Draw the counterexample, FILE.svg.")] = None,
     itf: Annotated[Path | None, typer.Option(help="Write the counterexample as ITF, for other tools.")] = None,
     shiviz: Annotated[Path | None, typer.Option(help="Write the counterexample as a log for ShiViz.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Watch the counterexample in the lab, in a browser.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Explore every reachable state of a small group and say whether the properties hold. Exit code 0, 1 or 3 (unfinished)."""
@@ -184,6 +185,10 @@ def check(
         print_json(result)
     else:
         _show(result, title, script if way else "", counterexample.events(model, way, about) if way else [])
+    if open_ and way:
+        from peerlock.cli.lab import watch
+
+        watch(counterexample.events(model, way, about))
     sys.exit(EXIT[verdict])
 
 

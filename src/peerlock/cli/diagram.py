@@ -20,11 +20,16 @@ def diagram(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, from peerlock sim --trace.")],
     svg: Annotated[Path | None, typer.Option(help="Write an SVG file instead.")] = None,
     most: Annotated[int | None, typer.Option(help="How many events (SVG: messages) to draw; 60 (400).", min=1)] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Watch it in the lab, in a browser.")] = False,
 ) -> None:
-    """Draw a trace as a space-time diagram: here, or as SVG."""
+    """Draw a trace as a space-time diagram: here, or as SVG; or watch it in the lab."""
     check_output(svg, ".svg")
     events = read(trace)
-    if svg is None:
+    if open_:
+        from peerlock.cli.lab import watch
+
+        watch(events)
+    elif svg is None:
         print(diagrams.text(events, most or 60), end="")
     else:
         save(svg, diagrams.svg(events, most or 400))

@@ -23,7 +23,7 @@ from peerlock.errors import PeerlockError, UsageError
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.sim.workload import Work
 from peerlock.sim.world import Place, World
-from peerlock.trace import Event, Keeper, told
+from peerlock.trace import Event, Keeper, Trace, told
 
 MOST_FRAMES = 20_000
 VERBS = ("deliver", "delay", "lose", "request", "release", "crash", "pause", "resume")
@@ -66,6 +66,14 @@ class Film(Struct):
     changes: dict[Node, list[Change]]
     ended: str = ""  # why there are no more frames: nothing was left to do, or a sentence
     refused: dict[int, str] = field(default_factory=dict)  # acts that were not possible, by their place in the list
+
+    @property
+    def trace(self) -> Trace:
+        """All of it, as a trace."""
+        return Trace([Event("run", about=self.about), *(event for frame in self.frames for event in frame.events)])
+
+    def _repr_svg_(self) -> str:
+        return self.trace._repr_svg_()
 
     def state(self, frame: int) -> dict[Node, Change]:
         """Of every node, after that frame."""

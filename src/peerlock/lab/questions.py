@@ -143,7 +143,7 @@ def counters(found: Film, frame: int) -> dict[str, Any]:
 def export(question: Question) -> tuple[str, str]:
     """A file, and its name."""
     found = film_of(plan_of(question))
-    events = [Event("run", about=found.about), *(event for frame in found.frames for event in frame.events)]
+    events = found.trace
     name = found.plan.experiment.algorithm.rpartition("/")[2].replace(":", "-")
     match question.format:
         case "svg":
@@ -161,7 +161,7 @@ def export(question: Question) -> tuple[str, str]:
 
 
 def check(question: Question) -> dict[str, Any]:
-    """Can anything go wrong from here on, with one more entry each?"""
+    """Can anything go wrong from here on, if everybody may still enter so often?"""
     plan = plan_of(question)
     world = at_frame(plan, question.frame)
     experiment, prepared = plan.experiment, plan.experiment.prepare()
@@ -169,12 +169,13 @@ def check(question: Question) -> dict[str, Any]:
         raise UsageError(
             f"The checker looks at every interleaving: with {len(world.places)} nodes that takes too long. Five at most."
         )
-    timed = prepared.chosen.needs.delay_bound
-    if timed:
+    dies = prepared.chosen.name == "ricart-agrawala-failures"
+    if prepared.chosen.needs.delay_bound and not dies:
         raise UsageError(
             f"{prepared.chosen.name} counts on time, and here the checker has no clock: use peerlock check --delay-bound."
         )
-    model = Model(prepared.chosen, prepared.shapes, [1] * len(world.places), fifo=experiment.fifo)
+    most = max(1, min(experiment.entries, {2: 4, 3: 2}.get(len(world.places), 1)))
+    model = Model(prepared.chosen, prepared.shapes, [most] * len(world.places), fifo=experiment.fifo, crashes=int(dies))
     model.first = first_row(model, world)
     checks = Checks(standard(model))
     search = Search(model, checks)
@@ -183,7 +184,7 @@ def check(question: Question) -> dict[str, Any]:
     way = search.way_to(outcome.row) if outcome.row is not None else ()
     answer: dict[str, Any] = {
         "verdicts": verdicts, "states": outcome.states, "finished": outcome.finished, "violated": outcome.violated,
-        "steps": counterexample.steps(model, way),
+        "steps": counterexample.steps(model, way), "entries": most,
     }  # fmt: skip
     if way:
         events = counterexample.events(model, way, {"algorithm": prepared.chosen.name})
@@ -209,7 +210,9 @@ def first_row(model: Model, world: Any) -> tuple[int, ...]:
     for column in model.columns[: len(model.nodes)]:
         place = world.places[column.node]
         where = place.phase if place.phase in ("idle", "waiting", "inside", "ending", "crashed") else "idle"
-        local = column.local(Local(copy(place.algorithm), where, 1, place.current.mode))
+        left = column.locals[column.cells[model.first[model.place[column.node]]][0]].left
+        timers = tuple((name, 0) for name in sorted(place.timers))
+        local = column.local(Local(copy(place.algorithm), where, left, place.current.mode, timers))
         waiting = sorted(inboxes[column.node], key=lambda entry: entry[0])
         letters = [(source, column.letter(Letter(source, message))) for _, source, message in waiting]
         if model.fifo:
@@ -225,11 +228,11 @@ def first_row(model: Model, world: Any) -> tuple[int, ...]:
 
 def framed(events: list[Event]) -> list[list[Any]]:
     """Events of a trace as frames: one for each time."""
-    frames: list[list[Any]] = []
+    frames: list[list[Any]] = [[0.0, []]]
     for event in events:
         if event.event == "run":
             continue
-        if not frames or frames[-1][0] != event.t:
+        if frames[-1][0] != event.t:
             frames.append([event.t, []])
         frames[-1][1].append(compact(event))
     return frames

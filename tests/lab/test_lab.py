@@ -1,0 +1,299 @@
+"""The lab in a real browser: runs, forks, counterexamples, addresses, lessons, a live group, and sentences for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from processes import members
+
+PROGRAM = [sys.executable, "-c", "from peerlock.cli import main; main()"]
+
+
+class Lab:
+    def __init__(self, *words: str, env: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [*PROGRAM, "lab", "--port", "0", *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert "The lab is at" in line, line
+        self.address = line.split()[4]
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    made = Lab()
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Page]:
+    """A page, and at the end: nothing is in its console that should not be."""
+    made = browser.new_page(viewport={"width": 1280, "height": 1000})
+    wrong: list[str] = []
+    made.on("pageerror", lambda error: wrong.append(str(error)))
+    # A question that is refused is an answer with a sentence; the browser writes its status down, too.
+    made.on(
+        "console",
+        lambda said: (
+            wrong.append(said.text) if said.type == "error" and "Failed to load resource" not in said.text else None
+        ),
+    )
+    yield made
+    made.close()
+    assert wrong == []
+
+
+def opened(page: Page, where: str) -> None:
+    page.goto("about:blank")
+    page.goto(where)
+    page.wait_for_function("window.lab && window.lab.ready")
+
+
+def seen(page: Page) -> Any:
+    """Everything that a person sees of a step."""
+    page.wait_for_function("window.lab.S.state === null || window.lab.S.state.frame === window.lab.S.frame")
+    return page.evaluate(
+        "[window.lab.S.frame, document.getElementById('states').innerText, document.getElementById('flight').innerText, "
+        "document.getElementById('where').textContent]"
+    )
+
+
+def settled(page: Page) -> Any:
+    before = None
+    for _ in range(60):
+        page.wait_for_timeout(80)
+        now = seen(page)
+        if now == before:
+            return now
+        before = now
+    return before
+
+
+def test_a_run_plays_to_its_end(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=suzuki-kasami-a&nodes=3&entries=1&seed=1")
+    page.select_option("#speed", "16")
+    page.keyboard.press(" ")
+    page.wait_for_function("window.lab.S.frame === window.lab.S.run.last && !window.lab.S.playing")
+    assert "Nothing is left to do" in page.inner_text("#ran")
+    page.wait_for_function("document.getElementById('counters').innerText.replace('\\t', '\\n').includes('entries\\n3')")
+
+
+def test_steps_back_to_exactly_what_was_there(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=2&seed=4")
+    there = []
+    for _ in range(12):
+        there.append(settled(page))
+        page.keyboard.press("ArrowRight")
+    settled(page)
+    for before in reversed(there):
+        page.keyboard.press("ArrowLeft")
+        assert settled(page) == before
+
+
+def test_a_message_chosen_by_hand_and_a_fork(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=suzuki-kasami-a&nodes=3&entries=1&seed=1&at=4")
+    settled(page)
+    first = page.evaluate("JSON.stringify(window.lab.S.run.frames.slice(5))")
+    page.locator("#flight li", has_text="2 → 1").get_by_text("now").click()
+    page.wait_for_function("window.lab.S.frame === 5")
+    assert page.evaluate("JSON.stringify(window.lab.S.run.frames.slice(5))") != first, "the other request was first"
+    assert "arrives at 1" in page.evaluate("window.lab.S.run.words(5)")
+    page.keyboard.press("End")
+    page.locator("#states tr", has_text="idle").first.get_by_text("request").click()
+    page.wait_for_function("window.lab.S.acts.length === 2")
+    page.keyboard.press("Home")
+    settled(page)
+    page.keyboard.press("ArrowRight")
+    settled(page)
+    page.locator("#states tr").nth(2).get_by_text("crash").click()
+    page.wait_for_function("window.lab.S.acts.length === 1 && window.lab.S.acts[0].verb === 'crash'")
+    assert "forked" in page.inner_text("#message")
+
+
+def test_what_is_not_possible_says_why(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=1&at=2")
+    settled(page)
+    page.locator("#states tr").nth(1).get_by_text("resume").click()
+    page.wait_for_selector("#message:not([hidden])")
+    assert "Node 1 is not stopped" in page.inner_text("#message")
+    assert page.evaluate("window.lab.S.acts.length") == 0
+
+
+def test_the_checker_from_here_and_its_counterexample(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=suzuki-kasami-b&as_printed=yes&nodes=2&entries=4&seed=1")
+    page.keyboard.press("c")
+    page.get_by_text("open the counterexample").click()
+    page.wait_for_function("window.lab.S.run.fixed")
+    page.keyboard.press("End")
+    assert page.evaluate("window.lab.S.run.last") == 18
+    assert not page.locator("#itf").is_hidden()
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=1&at=5")
+    page.click("#check")
+    page.wait_for_selector("#verdict .good")
+    assert "all of them good" in page.inner_text("#verdict")
+
+
+def test_a_shared_address_is_the_run(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=carvalho-roucairol&nodes=4&entries=2&seed=9&at=6")
+    settled(page)
+    page.keyboard.press("d")
+    page.wait_for_function("window.lab.S.acts.length === 1")
+    page.keyboard.press("ArrowRight")
+    here = settled(page)
+    frames = page.evaluate("JSON.stringify(window.lab.S.run.frames)")
+    address = page.evaluate("location.href")
+    assert "acts=7.deliver." in address
+    opened(page, address)
+    assert settled(page) == here
+    assert page.evaluate("JSON.stringify(window.lab.S.run.frames)") == frames
+
+
+def test_every_lesson_runs_to_its_end(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#view=lessons")
+    count = page.locator("#lesson-list button").count()
+    assert count == 5
+    for at in range(count):
+        opened(page, f"{lab.address}#lesson={at}&step=0")
+        steps = int(page.inner_text("#lesson-step").split(" of ")[1])
+        assert steps >= 10
+        for step in range(steps):
+            page.wait_for_function(f"window.lab.S.step === {step} && window.lab.S.run")
+            assert page.locator("#message").is_hidden(), page.inner_text("#message")
+            assert page.inner_text("#lesson-words")
+            if step < steps - 1:
+                page.click("#lesson-next")
+                page.wait_for_function(f"document.getElementById('lesson-step').textContent.startsWith('{step + 2} ')")
+                page.wait_for_timeout(60)
+
+
+def test_side_by_side(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#view=pair&algorithm=ricart-agrawala&nodes=4&entries=1&seed=2&beside=dijkstra-ring")
+    assert "dijkstra-ring" in page.inner_text("#title-b")
+    page.keyboard.press("End")
+    assert page.evaluate("window.lab.S.other.frames.length") > 5
+
+
+def test_a_live_group_shows_the_right_holder(page: Page, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with members(tmp_path, "anna", "ben", "cleo") as (anna, ben, _):
+        shown = Lab("--group", "g", "--dir", str(tmp_path))
+        try:
+            opened(page, shown.address)
+            page.wait_for_function("document.querySelectorAll('#live-members li').length === 3")
+            fence = anna.ask("acquire", "orders")["fence"]
+            page.wait_for_function("document.getElementById('live-locks').innerText.includes('anna')")
+            assert str(fence) in page.inner_text("#live-locks")
+            ben.tell("acquire", "orders")
+            page.wait_for_function("document.getElementById('live-locks').innerText.includes('ben')")
+            anna.ask("release", "orders")
+            assert ben.answer()["fence"] > fence
+            page.wait_for_function("document.getElementById('live-log').innerText.includes('ben has orders')")
+        finally:
+            shown.end()
+        page.wait_for_function("document.getElementById('live-state').textContent.includes('does not answer')")
+
+
+def test_sentences_instead_of_an_empty_screen(lab: Lab, page: Page, tmp_path: Path) -> None:
+    for where, sentence in (
+        ("#algorithm=ricart-agrawalla", "Did you mean ricart-agrawala"),
+        ("#algorithm=ricart-agrawala&nodes=many", "nodes must be a whole number, not many."),
+        ("#algorithm=ricart-agrawala&colour=red", "which means nothing here"),
+        ("#algorithm=ricart-agrawala&acts=1.eat.2", "nothing that can be done"),
+        ("#algorithm=dijkstra-ring&topology=star&nodes=5", "needs a ring"),
+        ("#lesson=77", "There is no lesson 77."),
+        ("#view=upside-down", "There is no view"),
+    ):
+        opened(page, lab.address + where)
+        page.wait_for_selector("#message:not([hidden])")
+        assert sentence in page.inner_text("#message")
+    opened(page, lab.address)
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("this is no trace\n")
+    page.set_input_files("#file", broken)
+    page.wait_for_selector("#message:not([hidden])")
+    assert "the file is not a trace: line 1" in page.inner_text("#message")
+    dead = Lab()
+    opened(page, dead.address)
+    dead.end()
+    page.keyboard.press("c")
+    page.wait_for_function("document.getElementById('message').textContent.includes('does not answer')")
+
+
+def test_a_trace_file_opens(lab: Lab, page: Page, tmp_path: Path) -> None:
+    trace = tmp_path / "run.jsonl"
+    subprocess.run(
+        [*PROGRAM, "sim", "suzuki-kasami-a", "-n", "3", "--entries", "2", "--trace", str(trace)],
+        check=True,
+        capture_output=True,
+    )
+    opened(page, lab.address)
+    page.set_input_files("#file", trace)
+    page.wait_for_function("window.lab.S.run.fixed")
+    page.keyboard.press("End")
+    assert page.evaluate("window.lab.S.run.messages.length") > 0
+
+
+def test_elsewhere_than_on_loopback_a_token_is_needed(browser: Any) -> None:
+    made = Lab("--host", "0.0.0.0")
+    try:
+        address = made.address.replace("0.0.0.0", "127.0.0.1")
+        assert "?token=" in address
+        page = browser.new_page()
+        opened(page, address)
+        page.wait_for_function("window.lab.S.run")
+        answer = page.request.get(address.partition("?")[0] + "api/about")
+        assert answer.status == 403
+        assert "A token is needed" in answer.text()
+        page.close()
+    finally:
+        made.end()
+
+
+def test_another_site_may_not_ask(lab: Lab, browser: Any) -> None:
+    page = browser.new_page()
+    answer = page.request.post(
+        lab.address + "api/film", headers={"Origin": "http://elsewhere.example"}, data=json.dumps({"experiment": {}})
+    )
+    assert answer.status == 403
+    answer = page.request.get(lab.address + "api/about", headers={"Host": "evil.example"})
+    assert answer.status == 403
+    page.close()
+
+
+def test_a_hundred_nodes_and_twenty_thousand_events(lab: Lab, page: Page) -> None:
+    """How long a picture takes is printed by scripts/bench_lab.py; here it has to come at all."""
+    opened(page, lab.address + "#algorithm=suzuki-kasami-a&nodes=100&entries=3&seed=1")
+    began = time.monotonic()
+    assert page.evaluate("window.lab.S.run.last") == 19_999
+    page.keyboard.press("End")
+    page.wait_for_function("window.lab.S.frame === 19999")
+    assert time.monotonic() - began < 60
