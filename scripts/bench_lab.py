@@ -25,9 +25,7 @@ SCRUB = """async () => {
 
 
 def main() -> None:
-    lab = subprocess.Popen(
-        [sys.executable, "-m", "peerlock", "lab", "--port", "0"], stdout=subprocess.PIPE, text=True
-    )
+    lab = subprocess.Popen([sys.executable, "-m", "peerlock", "lab", "--port", "0"], stdout=subprocess.PIPE, text=True)
     try:
         assert lab.stdout is not None
         address = lab.stdout.readline().split()[4]

@@ -1,4 +1,4 @@
-"""The lab in a real browser: runs, forks, counterexamples, addresses, lessons, a live group, and sentences for what is wrong."""
+"""The lab in a real browser: runs, forks, counterexamples, addresses, lessons, a live group; sentences for what is wrong."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def test_a_run_plays_to_its_end(lab: Lab, page: Page) -> None:
     page.keyboard.press(" ")
     page.wait_for_function("window.lab.S.frame === window.lab.S.run.last && !window.lab.S.playing")
     assert "Nothing is left to do" in page.inner_text("#ran")
-    page.wait_for_function("document.getElementById('counters').innerText.replace('\\t', '\\n').includes('entries\\n3')")
+    page.wait_for_function(
+        "document.getElementById('counters').innerText.replace('\\t', '\\n').includes('entries\\n3')"
+    )
 
 
 def test_steps_back_to_exactly_what_was_there(lab: Lab, page: Page) -> None:

@@ -34,7 +34,12 @@ def lab(
 
 
 def make_lab(
-    group: str | None, config: str | None, directory: str | None, trace: Path | None, token: str, events: list[Any] | None = None
+    group: str | None,
+    config: str | None,
+    directory: str | None,
+    trace: Path | None,
+    token: str,
+    events: list[Any] | None = None,
 ) -> Any:
     try:
         from peerlock.lab.server import Lab

@@ -72,6 +72,7 @@ class Link:
         self.peer: Peer | None = None  # who has greeted us
         self.client: Any = None  # what serves the other end, if it is not a member
         self.buffer = bytearray(FIRST)
+        self.whole = memoryview(self.buffer)
         self.start = self.end = 0
         self.limit = LARGEST_HELLO
         self.certificate: str | None = None
@@ -90,6 +91,8 @@ class Link:
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
+        if not self.end:
+            return self.whole
         if self.start:
             left = self.end - self.start
             self.buffer[:left] = self.buffer[self.start : self.end]
@@ -102,7 +105,7 @@ class Link:
         """A larger buffer. A new one: whoever reads into the old one may still have a view of it."""
         larger = bytearray(size)
         larger[: self.end] = self.buffer[: self.end]
-        self.buffer = larger
+        self.buffer, self.whole = larger, memoryview(larger)
 
     def feed(self, data: bytes) -> None:
         """Bytes that do not come from a socket."""
@@ -110,7 +113,6 @@ class Link:
             room = self.room()
             part = data[: len(room)]
             room[: len(part)] = part
-            room.release()
             self.arrived(len(part))
             data = data[len(part) :]
 
@@ -137,6 +139,7 @@ class Link:
             self.start = self.end = 0
             if len(self.buffer) > 65536:
                 self.buffer = bytearray(16384)  # a large frame is rare
+                self.whole = memoryview(self.buffer)
         shell.core.flush()
 
 
@@ -690,6 +693,7 @@ class Shell:
         """A link is down, from whichever side."""
         link.closed = True
         link.buffer = bytearray()
+        link.whole = memoryview(link.buffer)
         peer = link.peer or link.dialled
         if peer is not None and self.links.get(peer) is link:
             del self.links[peer]

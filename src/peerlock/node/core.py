@@ -302,10 +302,13 @@ class Core:
         if session is None:
             return  # of a view that is over
         session.heard, session.pinged = now, 0.0
+        if type(frame) is Said:  # almost all are
+            if session.accept(frame.seq, frame.ack):
+                self.on_said(peer, frame)
+            if session.outgoing:
+                self.table.dirty[session] = None
+            return
         match frame:
-            case Said():
-                if session.accept(frame.seq, frame.ack):
-                    self.on_said(peer, frame)
             case Report():
                 if session.accept(frame.seq, frame.ack):
                     self.on_members(frame.epoch, frame.members)

@@ -478,7 +478,8 @@ class Desk(Seat):
         if self.has:
             self.asked = True
         self.receive(source, clock, message, self)
-        self.settled(now)
+        if self.at != "asked" and not self.has:  # else there is nothing to agree upon: it waits on, or has it
+            self.settled(now)
 
     def settled(self, now: float) -> None:
         """Settle, and give the lock to whoever is first here."""
