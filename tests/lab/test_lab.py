@@ -218,7 +218,7 @@ def test_a_live_group_shows_the_right_holder(page: Page, tmp_path: Path) -> None
             page.wait_for_function("document.getElementById('live-locks').innerText.includes('ben')")
             anna.ask("release", "orders")
             assert ben.answer()["fence"] > fence
-            page.wait_for_function("document.getElementById('live-log').innerText.includes('ben has orders')")
+            page.wait_for_function("/ben .*has orders, fence/.test(document.getElementById('live-log').innerText)")
         finally:
             shown.end()
         page.wait_for_function("document.getElementById('live-state').textContent.includes('does not answer')")

@@ -85,6 +85,7 @@ def serve(made: Any, host: str, port: int, fragment: str, open_page: bool) -> No
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(64)  # from now on whoever opens the address is served, sooner or later
     except OSError as problem:
         listening.close()
         raise UsageError(

@@ -141,6 +141,8 @@ class _Guard:
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return f"A page of {origin} may not ask this lab."
+        if self.token and scope.get("path", "").startswith("/static/"):
+            return ""  # nothing in there is anybody's
         if not self.token:
             # A name that somebody else has made point here: only the ones that mean this machine are ours.
             name = host.rpartition(":")[0].strip("[]") or host
