@@ -74,8 +74,9 @@ async function act(verb, what) {
   const before = S.acts;
   S.acts = [...past, { at: S.frame + 1, verb, what }];
   const frame = S.frame;
+  S.target = null;
   if (await shoot(frame)) {
-    go(Math.min(frame + 1, S.run.last));
+    go(Math.min(S.target ?? frame + 1, S.run.last)); // who has gone on meanwhile stays there
     if (forked) say("The run has forked here: what you did later is no part of it any more.", true);
   } else if (!Object.keys(S.run.refused).length) S.acts = before;
 }
@@ -200,7 +201,7 @@ function play(yes = !S.playing) {
   if (yes) { before = performance.now(); requestAnimationFrame(tick); }
 }
 
-function stepTo(frame) { play(false); if (S.run) go(frame); }
+function stepTo(frame) { play(false); S.target = Math.max(0, frame); if (S.run) go(frame); }
 
 // -- the checker, files --------------------------------------------------------------------------------------
 

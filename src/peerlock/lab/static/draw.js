@@ -47,10 +47,10 @@ export function diagram(canvas, run, frame, span, moment) {
     c.beginPath(); c.moveTo(Math.max(left, x(s.t0)), y(s.node)); c.lineTo(Math.max(left + 1, x(end)), y(s.node)); c.stroke();
   }
   c.setLineDash([]);
-  const seen = run.between(t0, t1), few = seen.length < 60 && step > 22;
+  const seen = run.between(t0, t1), few = seen.length < 60 && step > 22, crowded = Math.max(0.1, Math.min(1, 300 / seen.length));
   for (const m of seen) {
     const later = m.f0 > frame, done = m.f1 <= frame || later, t = done ? Math.min(m.t1, t1 * 2) : now;
-    c.globalAlpha = later ? LATER : 1;
+    c.globalAlpha = (later ? LATER : 1) * (isToken(m.words) ? 1 : Math.max(crowded, later ? 0.3 : 0.1));
     if (later && m.t1 === Infinity) continue;
     const part = done || m.t1 === Infinity ? 1 : (now - m.t0) / (m.t1 - m.t0);
     const x0 = x(m.t0), y0 = y(m.from), x1 = x(t), y1 = y0 + (y(m.to) - y0) * (m.t1 === Infinity && !done ? Math.min(1, (now - m.t0) / (run.longest || 1)) : part);
@@ -98,14 +98,17 @@ export function network(canvas, run, frame, now, hit) {
   if (edges) for (const [a, b] of edges) { c.beginPath(); c.moveTo(...at(a)); c.lineTo(...at(b)); c.stroke(); }
   const doing = run.doing(frame);
   hit.length = 0;
-  for (const m of run.flight(frame)) {
+  const flying = run.flight(frame), crowd = Math.max(0.05, Math.min(1, 60 / flying.length));
+  for (const m of flying) {
     const [x0, y0] = at(m.from), [x1, y1] = at(m.to), part = m.t1 === Infinity ? 0.5 : Math.max(0.06, Math.min(0.94, (now - m.t0) / (m.t1 - m.t0 || 1)));
     const x = x0 + (x1 - x0) * part, y = y0 + (y1 - y0) * part;
-    c.strokeStyle = p.line; c.beginPath(); c.moveTo(x0, y0); c.lineTo(x1, y1); c.stroke();
+    c.globalAlpha = crowd; c.strokeStyle = p.line; c.beginPath(); c.moveTo(x0, y0); c.lineTo(x1, y1); c.stroke();
+    c.globalAlpha = isToken(m.words) ? 1 : Math.max(0.35, crowd);
     c.fillStyle = isToken(m.words) ? p.inside : isGrant(m.words) ? p.grant : p.arrow;
     c.beginPath(); c.arc(x, y, isToken(m.words) ? 6 : 4.5, 0, 7); c.fill();
     hit.push([x, y, m]);
   }
+  c.globalAlpha = 1;
   c.textAlign = "center"; c.textBaseline = "middle"; c.font = "12px system-ui, sans-serif";
   for (let node = 1; node <= run.nodes; node++) {
     const [x, y] = at(node), span = doing.get(node);
