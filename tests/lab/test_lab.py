@@ -214,6 +214,7 @@ def test_a_live_group_shows_the_right_holder(page: Page, tmp_path: Path) -> None
             fence = anna.ask("acquire", "orders")["fence"]
             page.wait_for_function("document.getElementById('live-locks').innerText.includes('anna')")
             assert str(fence) in page.inner_text("#live-locks")
+            assert "grants" in page.inner_text("#live-counters")
             ben.tell("acquire", "orders")
             page.wait_for_function("document.getElementById('live-locks').innerText.includes('ben')")
             anna.ask("release", "orders")

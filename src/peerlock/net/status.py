@@ -42,6 +42,10 @@ class NodeStatus(Struct, frozen=True):
     waits_for: tuple[str, ...]  # whom this node waits for: no answer, and may not be left out; or no report
     changing: bool  # the group is between two views
     older: tuple[str, ...] = ()  # members that speak an older version of the protocol than this node
+    # of this node alone, since it started
+    grants: int = 0
+    messages: int = 0
+    losses: int = 0
 
 
 def node_status(
@@ -66,6 +70,9 @@ def node_status(
         tuple(dict.fromkeys((*registry_waits_for, *(str(peer) for peer in blockers if peer != core.me)))),
         core.view.wedged,
         tuple(str(peer) for peer, answer in answers.items() if answer.newest < VERSION),
+        core.table.grants,
+        core.table.messages,
+        core.table.losses,
     )
 
 

@@ -31,7 +31,10 @@ function show(status) {
     lock.name, lock.algorithm, lock.holders.map((one) => one.node).join(", ") || "-", lock.holders.map((one) => one.fence).join(", "), lock.holders.map((one) => `${one.seconds.toFixed(1)} s`).join(", "),
     lock.waiters.map((one) => one.node).join(", "), lock.waiters.length ? `${lock.waiters[0].seconds.toFixed(1)} s` : "",
   ])));
+  const counted = [["grants", status.grants], ["messages sent an entry", status.grants ? (status.messages / status.grants).toFixed(2) : "-"], ["losses", status.losses]];
+  $("live-counters").replaceChildren(...counted.flatMap(([name, value]) => [Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: `${value}` })]));
   const news = [];
+  if (last && last.node === status.node && status.losses > last.losses) news.push(`${status.node} has lost ${status.losses - last.losses} of its locks`);
   if (last && last.epoch !== status.epoch) news.push(`epoch ${status.epoch}: ${status.members.join(", ")}`);
   const held = (all) => new Map(all.locks.flatMap((lock) => lock.holders.map((one) => [`${lock.name} ${one.node} ${one.fence}`, [lock.name, one.node, one.fence]])));
   const now = held(status), old = last ? held(last) : now;
