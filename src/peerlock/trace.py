@@ -215,16 +215,7 @@ class Keeper(Collector):
         self.events.append(event)
 
 
-class Trace(list[Event]):
-    """The events of a trace. In a notebook it shows itself as a diagram."""
-
-    def _repr_svg_(self) -> str:
-        from peerlock.observe.diagram import svg
-
-        return svg(self)
-
-
-def read(path: str | Path) -> Trace:
+def read(path: str | Path) -> list[Event]:
     """The events of a trace file, the `run` line first."""
     try:
         data = Path(path).read_bytes()
@@ -233,9 +224,9 @@ def read(path: str | Path) -> Trace:
     return parse(data, path)
 
 
-def parse(data: bytes, path: str | Path) -> Trace:
+def parse(data: bytes, path: str | Path) -> list[Event]:
     """The same, of what is in the file; `path` is what it is called in a complaint."""
-    events = Trace(_parse(data, path))
+    events = list(_parse(data, path))
     if not events or events[0].event != "run" or events[0].about is None:
         raise TraceError(f'{path} is not a trace: its first line is not an event "run".')
     if not isinstance(events[0].about.get("nodes", 0), int):

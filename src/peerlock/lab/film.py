@@ -20,10 +20,11 @@ from msgspec import Struct, field
 
 from peerlock.contract import Node, Wire
 from peerlock.errors import PeerlockError, UsageError
+from peerlock.observe.notebook import Trace
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.sim.workload import Work
 from peerlock.sim.world import Place, World
-from peerlock.trace import Event, Keeper, Trace, told
+from peerlock.trace import Event, Keeper, told
 
 MOST_FRAMES = 20_000
 VERBS = ("deliver", "delay", "lose", "request", "release", "crash", "pause", "resume")
