@@ -30,6 +30,7 @@ COUNTER, FENCE, INSIDE, OVERLAPS, DISORDER, STOP, LEFT_NS, LEFT_BY = range(8)
 HEAD, ROW, ROWS = 16, 8, 256
 PID, ENTRIES, MESSAGES, STATE, LAST_S, WAIT_US, PENDING, EPOCH = range(ROW)
 NOWHERE, WAITS, HOLDS = range(3)
+PF_EXITING = 0x4  # of the kernel
 
 
 class Board:
@@ -268,9 +269,11 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return True
+    # One that is killed gives up its files, and so its locks, a moment before it is a zombie; it runs nothing any more then.
+    return fields[0] != "Z" and not int(fields[6]) & PF_EXITING
 
 
 def main() -> None:
