@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo demo-papers bench-lock bench-peers bench-quick bench-lab sim-nodes sim-leases nightly check-registries verify check-views torture test debian check-style check-types check-imports unit bench-sim check-deep bench-check claims clean
+.PHONY: demo demo-papers bench-lock bench-peers bench-quick bench-lab sim-nodes sim-leases nightly check-registries verify check-views torture test debian check-style check-types check-imports unit slow bench-sim check-deep bench-check claims clean
 
 # Five real processes and one lock; ALGORITHM=NAME chooses another algorithm.
 demo: $(VENV)/demo
@@ -31,7 +31,11 @@ check-imports: $(VENV)/test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/test
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --durations=10
+
+# The few tests that take half a minute and more each.
+slow: $(VENV)/test
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 bench-lock: $(VENV)/test
 	$(BIN)/peerlock bench lock

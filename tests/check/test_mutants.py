@@ -103,7 +103,12 @@ SURVIVORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+LONG = ("helary-plouzeau-raynal", "ricart-agrawala-failures")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in CATALOGUE]
+)
 def test_mechanical_mutants(name: str) -> None:
     configurations = settings(name)
     sound = [look(choose(name), configuration, 3_000_000) for configuration in configurations]

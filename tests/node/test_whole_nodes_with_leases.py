@@ -29,10 +29,14 @@ def test_every_kind_of_fault_happens(registry: str) -> None:
     assert set(FAULTS) - faults - ELSEWHERE[registry] <= {"few voters for good"}
 
 
+# Seeds that found them last, to be tried first: without them these two take a minute each.
+NEAR = {"store: lease counted from the answer": 1353, "voters renew after accepting": 1238}
+
+
 @pytest.mark.parametrize("bug", PLANTED_LEASED)
 def test_planted_bugs_are_found(bug: str) -> None:
     registry, parts = PLANTED_LEASED[bug]
-    for seed in range(1, 2001):
+    for seed in (NEAR.get(bug, 1), *range(1, 2001)):
         try:
             run(seed, LeasedPlan(registry=registry, **parts))
         except Exception:
