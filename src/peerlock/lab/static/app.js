@@ -100,11 +100,11 @@ export function paint() {
 export function draw() {
   if (!S.run) return;
   const began = performance.now();
-  diagram($("diagram-a"), S.run, S.frame, S.span);
+  const drawn = diagram($("diagram-a"), S.run, S.frame, S.span);
   if (S.other) diagram($("diagram-b"), S.other, S.other.frameAt(S.run.time(S.frame)), S.span, S.run.time(S.frame));
   network($("network"), S.run, S.frame, S.clock, hit);
   $("scrub").max = S.run.last; $("scrub").value = S.frame;
-  $("where").textContent = `step ${S.frame} of ${S.run.last}, time ${+S.run.time(S.frame).toFixed(2)}`;
+  $("where").textContent = `step ${S.frame} of ${S.run.last}, time ${+S.run.time(S.frame).toFixed(2)}${drawn > 1 ? `; 1 of ${drawn} messages drawn` : ""}`;
   $("ran").textContent = S.frame === S.run.last ? `${S.run.words(S.frame)}${S.run.words(S.frame) ? ". " : ""}${S.run.ended}` : S.run.words(S.frame);
   window.lab.painted = performance.now() - began;
 }

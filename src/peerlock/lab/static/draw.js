@@ -48,7 +48,10 @@ export function diagram(canvas, run, frame, span, moment) {
   }
   c.setLineDash([]);
   const seen = run.between(t0, t1), few = seen.length < 60 && step > 22, crowded = Math.max(0.1, Math.min(1, 300 / seen.length));
-  for (const m of seen) {
+  const every_th = Math.ceil(seen.length / MOST_ARROWS);
+  for (let at = 0; at < seen.length; at++) {
+    const m = seen[at];
+    if (at % every_th && !isToken(m.words)) continue;
     const later = m.f0 > frame, done = m.f1 <= frame || later, t = done ? Math.min(m.t1, t1 * 2) : now;
     c.globalAlpha = (later ? LATER : 1) * (isToken(m.words) ? 1 : Math.max(crowded, later ? 0.3 : 0.1));
     if (later && m.t1 === Infinity) continue;
@@ -66,8 +69,10 @@ export function diagram(canvas, run, frame, span, moment) {
   c.beginPath(); c.moveTo(x(now), 4); c.lineTo(x(now), h - bottom + 6); c.stroke(); c.setLineDash([]);
   c.fillStyle = p.soft; c.textAlign = "center"; c.font = "11px system-ui, sans-serif";
   for (const t of ticks(t0, t1)) c.fillText(`${t}`, x(t), h - 7);
+  return every_th;
 }
 
+const MOST_ARROWS = 3000; // of more than these every second, third, ... is drawn, and the page says so
 const LATER = 0.22; // what has not happened yet is faint
 
 function faint(c, act) { c.globalAlpha = LATER; act(); c.globalAlpha = 1; }
@@ -99,7 +104,10 @@ export function network(canvas, run, frame, now, hit) {
   const doing = run.doing(frame);
   hit.length = 0;
   const flying = run.flight(frame), crowd = Math.max(0.05, Math.min(1, 60 / flying.length));
-  for (const m of flying) {
+  const every = Math.ceil(flying.length / 1000);
+  for (let i = 0; i < flying.length; i++) {
+    const m = flying[i];
+    if (i % every && !isToken(m.words)) continue;
     const [x0, y0] = at(m.from), [x1, y1] = at(m.to), part = m.t1 === Infinity ? 0.5 : Math.max(0.06, Math.min(0.94, (now - m.t0) / (m.t1 - m.t0 || 1)));
     const x = x0 + (x1 - x0) * part, y = y0 + (y1 - y0) * part;
     c.globalAlpha = crowd; c.strokeStyle = p.line; c.beginPath(); c.moveTo(x0, y0); c.lineTo(x1, y1); c.stroke();
