@@ -15,6 +15,7 @@ it again; the others have the time `t`, the `event` and its fields, in the order
     idle        node                  the invocation is over
     timeout     node, name
     crashed, paused, resumed          node
+    restarted   node                  it is back, and remembers nothing
     joined, leaving                   node: is a member now; wants to leave
     rewired     node, neighbours
     lost        id, node              the network, or a dead addressee, dropped the message to `node`
@@ -82,6 +83,8 @@ class Recorder:
     def paused(self, t: float, node: Node) -> None: ...
 
     def resumed(self, t: float, node: Node) -> None: ...
+
+    def restarted(self, t: float, node: Node) -> None: ...
 
     def joined(self, t: float, node: Node) -> None: ...
 
@@ -156,6 +159,9 @@ class Collector(Recorder):
 
     def resumed(self, t: float, node: Node) -> None:
         self.see(Event("resumed", t, node=node))
+
+    def restarted(self, t: float, node: Node) -> None:
+        self.see(Event("restarted", t, node=node))
 
     def joined(self, t: float, node: Node) -> None:
         self.see(Event("joined", t, node=node))
@@ -241,7 +247,9 @@ _NEEDED = {
     "broadcast": ("id", "node", "to", "kind"),
     "received": ("id", "node", "source"),
     "lost": ("id", "node"),
-    **dict.fromkeys(("requested", "entered", "left", "idle", "timeout", "crashed", "paused", "resumed"), ("node",)),
+    **dict.fromkeys(
+        ("requested", "entered", "left", "idle", "timeout", "crashed", "paused", "resumed", "restarted"), ("node",)
+    ),
 }
 
 
@@ -308,7 +316,7 @@ def retell(events: Iterable[Event], recorder: Recorder) -> None:
                 recorder.lost(event.t, event.id or 0, event.node)
             case "end":
                 recorder.end(event.t)
-            case "left" | "idle" | "crashed" | "paused" | "resumed" | "joined" | "leaving" as name:
+            case "left" | "idle" | "crashed" | "paused" | "resumed" | "restarted" | "joined" | "leaving" as name:
                 getattr(recorder, name)(event.t, event.node)
             case other:
                 raise TraceError(f"the trace has an event {other!r}, which this version does not know.")

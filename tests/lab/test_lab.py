@@ -141,6 +141,106 @@ def test_a_message_chosen_by_hand_and_a_fork(lab: Lab, page: Page) -> None:
     assert "forked" in page.inner_text("#message")
 
 
+def test_a_click_on_a_message_asks_what_to_do_with_it(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=suzuki-kasami-a&nodes=3&entries=1&seed=1&at=4")
+    settled(page)
+    for canvas, where in (
+        ("#network", "(() => { const [x, y, m] = lab.hits.messages[1]; return [x, y, m.id] })()"),
+        (
+            "#diagram-a",
+            "(() => { const [a, b, c, d, m] = lab.hits.arrows[1]; return [(a + c) / 2, (b + d) / 2, m.id] })()",
+        ),
+    ):
+        x, y, number = page.evaluate(where)
+        page.click(canvas, position={"x": x, "y": y})
+        assert page.locator("#menu button").all_inner_texts() == ["now", "later", "lose"]
+        assert "REQUEST" in page.inner_text("#menu b")
+        page.keyboard.press("Escape")
+        assert page.locator("#menu").is_hidden()
+        page.click(canvas, position={"x": x, "y": y})
+        page.locator("#menu button", has_text="now").click()
+        page.wait_for_function("window.lab.S.run.plan.acts.length > 0")
+        assert page.evaluate("lab.S.acts.at(-1).verb + lab.S.acts.at(-1).what") == f"deliver{number}"
+        settled(page)
+        page.keyboard.press("ArrowLeft")
+        settled(page)
+    x, y, node = page.evaluate("lab.hits.nodes[0]")
+    page.click("#network", position={"x": x, "y": y})
+    assert page.locator("#menu button").all_inner_texts()[-1] == "crash", "no message is so near to a node"
+    assert f"node {node}" in page.inner_text("#menu b")
+
+
+def test_a_message_is_lost_where_the_run_survives_it_or_all_the_same(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=1&at=4")
+    settled(page)
+    page.locator("#flight button", has_text="lose").first.click()
+    page.wait_for_selector("#message:not([hidden])")
+    assert "this run would not survive it" in page.inner_text("#message")
+    assert "in vain" in page.inner_text("#message")
+    assert page.evaluate("lab.S.acts.length") == 0
+    page.get_by_text("lose it all the same").click()
+    page.wait_for_function("lab.S.run.plan.acts.length === 1")
+    page.keyboard.press("End")
+    assert "in vain" in page.inner_text("#ran")
+    opened(page, lab.address + "#algorithm=ricart-agrawala-failures&nodes=3&entries=1&seed=1&at=4")
+    settled(page)
+    page.locator("#flight button", has_text="lose").first.click()
+    page.wait_for_function("lab.S.run.plan.acts.length === 1 && lab.S.acts[0].verb === 'lose'")
+    page.keyboard.press("End")
+    assert page.inner_text("#ran").endswith("Nothing is left to do.")
+
+
+def test_a_node_dies_and_starts_again(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=suzuki-kasami-a&nodes=3&entries=4&seed=3&at=9")
+    settled(page)
+    page.locator("#states tr").nth(1).get_by_text("crash").click()
+    page.wait_for_function("lab.S.run.plan.acts.length === 1 && lab.S.state.frame === lab.S.frame")
+    page.locator("#states tr").nth(1).get_by_text("restart").click()
+    page.wait_for_function("lab.S.run.plan.acts.length === 2")
+    settled(page)
+    assert "node 1 starts again, with nothing remembered" in page.inner_text("#ran")
+    assert "acts=10.crash.1,11.restart.1" in page.evaluate("location.href")
+
+
+def test_the_procedure_that_ran_is_shown(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=3&at=5")
+    settled(page)
+    shown = page.inner_text("#procedure")
+    assert "At node 1" in shown
+    assert "Reply at once if the requesting node has priority" in shown
+    assert "self.deferred |= {j}" in shown
+    assert "def on_reply" not in shown
+    assert "node 1 asks" not in page.inner_text("#flight"), "it waits already"
+
+
+def test_what_can_happen_next(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=3&load=nodes:1&at=1")
+    settled(page)
+    steps = page.locator("#flight li span").all_inner_texts()
+    assert steps == ["1 → 2 REQUEST 1", "1 → 3 REQUEST 1", "node 2 asks to enter", "node 3 asks to enter"]
+    page.locator("#flight li", has_text="node 3 asks").get_by_text("now").click()
+    page.wait_for_function("lab.S.run.plan.acts.length === 1")
+    settled(page)
+    assert "node 3 asks" in page.inner_text("#ran")
+
+
+def test_every_export_of_a_run(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=3&at=5")
+    settled(page)
+    found = {}
+    for each in ("svg", "trace", "shiviz", "itf"):
+        with page.expect_download() as waiting:
+            page.click(f"[data-export={each}]")
+        found[each] = Path(waiting.value.path()).read_text()
+    assert found["svg"].startswith("<svg")
+    assert found["trace"].startswith('{"event":"run"')
+    assert "REQUEST" in found["shiviz"]
+    states = json.loads(found["itf"])["states"]
+    assert len(states) == page.evaluate("lab.S.run.frames.length")
+    assert states[5]["nodes"]["#map"][0][1]["deferred"] == "{2}"
+    assert len(states[5]["messages"]) == page.evaluate("lab.S.run.flight(5).length")
+
+
 def test_what_is_not_possible_says_why(lab: Lab, page: Page) -> None:
     opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=1&at=2")
     settled(page)
@@ -157,7 +257,8 @@ def test_the_checker_from_here_and_its_counterexample(lab: Lab, page: Page) -> N
     page.wait_for_function("window.lab.S.run.fixed")
     page.keyboard.press("End")
     assert page.evaluate("window.lab.S.run.last") == 18
-    assert not page.locator("#itf").is_hidden()
+    assert page.locator("#itf").is_enabled()
+    assert page.locator("#states tr").count() == 3, "its variables are shown, too"
     opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=1&at=5")
     page.click("#check")
     page.wait_for_selector("#verdict .good")
@@ -191,6 +292,16 @@ def test_every_lesson_runs_to_its_end(lab: Lab, page: Page) -> None:
             page.wait_for_function(f"window.lab.S.step === {step} && window.lab.S.run")
             assert page.locator("#message").is_hidden(), page.inner_text("#message")
             assert page.inner_text("#lesson-words")
+            if page.evaluate("lab.LESSONS[lab.S.lesson].steps[lab.S.step].check"):
+                page.wait_for_selector("#verdict .good, #verdict .bad")
+                printed = page.is_checked("#as_printed")
+                assert page.locator("#verdict .bad").count() == printed, "what the words say is what the checker finds"
+                if printed:
+                    page.uncheck("#as_printed")
+                    page.click("#start")
+                    page.wait_for_function("!lab.S.experiment.as_printed && lab.S.frame === 0")
+                    page.click("#check")
+                    page.wait_for_selector("#verdict .good", timeout=60_000)
             if step < steps - 1:
                 page.click("#lesson-next")
                 page.wait_for_function(f"document.getElementById('lesson-step').textContent.startsWith('{step + 2} ')")

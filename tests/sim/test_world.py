@@ -131,6 +131,19 @@ def test_what_was_sent_before_a_crash_still_arrives() -> None:
     assert {event.node for event in keeper.events if event.event == "lost"} == {1}
 
 
+def test_a_node_that_starts_again_has_forgotten_everything() -> None:
+    faults = ("crash:1@1", "restart:1@2")
+    ran = run("ricart-agrawala-failures", nodes=3, entries=6, faults=faults)
+    assert ran.metrics.entries[1] > 0, "it is back, and the others have not waited for it in vain"
+    assert not ran.world.stuck()
+    ran = run("ricart-agrawala", nodes=3, entries=6, hold="constant:1", faults=faults)
+    assert ran.world.stuck(), "it has forgotten whom it owes a reply"
+    with pytest.raises(UsageError, match="only a node that died starts again"):
+        run("suzuki-kasami-a", nodes=3, faults=("restart:1@4",))
+    with pytest.raises(UsageError, match="does not survive a node that forgets"):
+        run("suzuki-kasami-a", nodes=3, seed=0, entries=6, hold="constant:1", faults=("crash:1@3", "restart:1@4"))
+
+
 def test_a_paused_node_does_nothing_and_forgets_nothing() -> None:
     keeper = Keeper()
     world = (

@@ -6,28 +6,36 @@ list of acts: a fork. Nothing is ever undone.
 
 A frame is one thing that the simulator took from its queue: a message that arrived, or something that was due. Its events
 are those of a trace. States are kept as one entry for each node that a frame changed; what a node's variables were at any
-frame is found by bisection.
+frame is found by bisection. Which of the algorithm's procedures ran is seen while they run, so it is what ran.
+
+Nodes die and start again as they please: that is how the world is. A message is lost only where the run survives it, since
+the papers' networks lose nothing; whether it does is found by running on. `drop` loses it all the same.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from heapq import heapify, heappush
+from types import CodeType, FrameType
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from peerlock.contract import Node, Wire
+from peerlock.contract import Node, State, Wire
 from peerlock.errors import PeerlockError, UsageError
+from peerlock.observe.metrics import Metrics
 from peerlock.observe.notebook import Trace
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.sim.workload import Work
 from peerlock.sim.world import Place, World
-from peerlock.trace import Event, Keeper, told
+from peerlock.trace import Event, Keeper, retell, told
 
 MOST_FRAMES = 20_000
-VERBS = ("deliver", "delay", "lose", "request", "release", "crash", "pause", "resume")
+VERBS = ("deliver", "delay", "lose", "drop", "request", "release", "fire", "crash", "restart", "pause", "resume")
 
 
 class Act(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +57,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
 class Frame(Struct):
     t: float
     events: list[Event]
+    ran: dict[Node, list[str]]  # the procedures of the algorithm, as they began
 
 
 class Change(Struct, frozen=True):
@@ -57,7 +66,7 @@ class Change(Struct, frozen=True):
     frame: int
     phase: str
     state: dict[str, str]
-    procedure: str  # of the algorithm: which one ran
+    timers: tuple[str, ...]  # that are set
 
 
 class Film(Struct):
@@ -93,7 +102,15 @@ def shoot(plan: Plan) -> Film:
     for act in plan.acts:
         if act.verb not in VERBS:
             raise UsageError(f"{act.verb!r} cannot be done to a run; what can: {', '.join(VERBS)}.")
-    return _Camera(plan).film
+    camera, newest = _Camera(plan), len(plan.acts) - 1
+    if plan.acts and plan.acts[newest].verb == "lose" and newest not in camera.film.refused and (harm := camera.harm()):
+        without = _Camera(replace(plan, acts=plan.acts[:newest]))
+        if harm != without.harm():
+            without.film.refused[newest] = (
+                f"The papers' networks lose nothing, and this run would not survive it: {harm}."
+            )
+            return without.film
+    return camera.film
 
 
 def at_frame(plan: Plan, frame: int) -> World:
@@ -110,19 +127,54 @@ class _Camera:
         self.film = Film(plan, about, [], {})
         self.events, self.seen = keeper.events, 1
         self.acts = sorted(enumerate(plan.acts), key=lambda entry: entry[1].at)
+        self.codes = _procedures(type(next(iter(self.world.places.values())).algorithm))
+        self.ran: dict[int, list[str]] = {}  # by the identity of the algorithm
+        self.shown: dict[Node, dict[str, tuple[Any, str]]] = {}
+        self.problem = ""
         self.frame(0.0)  # the start
         try:
             with prepared.chosen.blamed("a handler"):
                 self.run(plan.frames)
         except (AssertionError, PeerlockError) as problem:
             self.frame(self.world.now)
-            self.film.ended = str(problem)
+            self.film.ended = self.problem = str(problem)
         keeper.events.clear()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Every procedure that the algorithm begins is noted."""
+        before = sys.getprofile()
+        sys.setprofile(self.see)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def see(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code in self.codes:
+            ran = self.ran.setdefault(id(frame.f_locals.get("self")), [])
+            if (name := self.codes[frame.f_code]) not in ran:
+                ran.append(name)
+
+    def harm(self) -> str:
+        """What went wrong: the algorithm gave up, two were inside, somebody waits in vain."""
+        if self.problem:
+            return self.problem.rstrip(".")
+        counted = Metrics()
+        retell(self.film.trace, counted)
+        if counted.violations:
+            return "two are inside together"
+        stuck = self.world.stuck() if not self.world.queue else []
+        return f"{_nodes(stuck)} in vain" if stuck else ""
 
     def run(self, most: int) -> None:
         while len(self.film.frames) < most:
-            self.do_acts()
-            if not self.world.step():
+            with self.watched():
+                self.do_acts()
+                more = self.world.step()
+            if not more:
+                if any(event.event != "end" for event in self.events[self.seen :]):
+                    self.frame(self.world.now)  # what was done last left nothing to do
                 stuck = self.world.stuck()
                 self.film.ended = (
                     f"Nothing is left to do, and {_nodes(stuck)} in vain." if stuck else "Nothing is left to do."
@@ -134,16 +186,31 @@ class _Camera:
     def frame(self, t: float) -> None:
         events, self.seen = self.events[self.seen :], len(self.events)
         at = len(self.film.frames)
-        self.film.frames.append(Frame(t, events))
+        frame = Frame(t, events, {})
+        self.film.frames.append(frame)
         touched = (
             dict.fromkeys(event.node for event in events if event.node) if at else dict.fromkeys(self.world.places)
         )
         for node in touched:
             place = self.world.places[node]
+            if id(place.algorithm) in self.ran:
+                frame.ran[node] = self.ran[id(place.algorithm)]
             before = self.film.changes.setdefault(node, [])
-            state = {name: show(getattr(place.algorithm, name)) for name in place.algorithm.__struct_fields__}
-            if not before or (before[-1].state, before[-1].phase) != (state, place.phase):
-                before.append(Change(at, place.phase, state, procedure(events, node)))
+            state = self.state(node, place.algorithm)
+            now = Change(at, place.phase, state, tuple(sorted(place.timers)))
+            if not before or replace(before[-1], frame=at) != now:
+                before.append(now)
+        self.ran.clear()
+
+    def state(self, node: Node, algorithm: Any) -> dict[str, str]:
+        """Its variables, written; what is the same value as before is not written again."""
+        before, now = self.shown.get(node, {}), {}
+        for name in algorithm.__struct_fields__:
+            value = getattr(algorithm, name)
+            known = before.get(name)
+            now[name] = known if known is not None and known[0] is value else (value, show(value))
+        self.shown[node] = now
+        return {name: text for name, (_, text) in now.items()}
 
     # -- acts ----------------------------------------------------------------------------------------------
 
@@ -191,6 +258,8 @@ class _Camera:
         _, _, place, _, _ = self.taken(id)
         self.world.tell.lost(self.world.now, id, place.me)
 
+    drop = lose
+
     def request(self, node: Node) -> None:
         place = self.place(node)
         if place.phase != "idle":
@@ -207,10 +276,20 @@ class _Camera:
         heapify(queue)
         place.go_out()
 
+    def fire(self, node: Node) -> None:
+        timers = self.place(node).timers
+        if not timers or self.place(node).phase == "crashed":
+            raise UsageError(f"No timer runs at node {node}.")
+        self.world.fire(node, min(timers, key=lambda name: timers[name]))
+
     def crash(self, node: Node) -> None:
         if self.place(node).phase == "crashed":
             raise UsageError(f"Node {node} is dead already.")
         self.world.crash(node)
+
+    def restart(self, node: Node) -> None:
+        self.place(node)
+        self.world.restart(node)
 
     def pause(self, node: Node) -> None:
         if self.place(node).phase == "crashed" or self.place(node).backlog is not None:
@@ -219,7 +298,7 @@ class _Camera:
 
     def resume(self, node: Node) -> None:
         if self.place(node).backlog is None:
-            raise UsageError(f"Node {node} is not stopped. A dead node stays dead: the papers know no way back.")
+            raise UsageError(f"Node {node} is not stopped. (A dead one does not go on: it can start again.)")
         self.world.resume(node)
 
 
@@ -233,36 +312,22 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def procedure(events: Sequence[Event], node: Node) -> str:
-    """What ran at that node, in our words."""
-    words: list[str] = []
-    for event in events:
-        if event.node != node:
-            continue
-        match event.event:
-            case "requested":
-                words.append("it asks to enter")
-            case "received":
-                words.append(f"a message of node {event.source} arrived")
-            case "sent":
-                words.append(f"it sends {event.kind} to {event.to}")
-            case "broadcast":
-                words.append(f"it sends {event.kind} to all")
-            case "entered":
-                words.append("it enters")
-            case "left":
-                words.append("it leaves")
-            case "timeout":
-                words.append(f"its time for {event.name} is up")
-            case "crashed" | "paused" | "resumed":
-                words.append({"crashed": "it dies", "paused": "it is stopped", "resumed": "it goes on"}[event.event])
-            case _:
-                pass
-    return "; ".join(words)
+def classes(algorithm: type) -> list[type]:
+    """What an algorithm is made of: its class, and those that it builds on."""
+    return [each for each in algorithm.__mro__ if issubclass(each, State) and each is not State] or [algorithm]
+
+
+def _procedures(algorithm: type) -> dict[CodeType, str]:
+    return {
+        method.__code__: method.__qualname__
+        for each in classes(algorithm)
+        for method in vars(each).values()
+        if hasattr(method, "__code__") and not method.__name__.startswith("__")
+    }
 
 
 def _nodes(nodes: Sequence[Node]) -> str:
     return f"node {nodes[0]} waits" if len(nodes) == 1 else f"nodes {', '.join(map(str, nodes))} wait"
 
 
-__all__ = ["MOST_FRAMES", "VERBS", "Act", "Change", "Film", "Frame", "Plan", "shoot"]
+__all__ = ["MOST_FRAMES", "VERBS", "Act", "Change", "Film", "Frame", "Plan", "at_frame", "classes", "shoot", "show"]

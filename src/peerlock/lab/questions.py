@@ -6,8 +6,10 @@ question says all that is needed to answer it.
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections import OrderedDict
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -21,7 +23,7 @@ from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Search
 from peerlock.contract import Node
 from peerlock.errors import UsageError
-from peerlock.lab.film import Act, Film, Plan, at_frame, shoot
+from peerlock.lab.film import Act, Film, Plan, at_frame, classes, shoot, show
 from peerlock.observe import diagram, metrics, shiviz
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.trace import Event, Writer, retell
@@ -86,12 +88,27 @@ def film(question: Question) -> dict[str, Any]:
         "about": {
             "algorithm": experiment.algorithm, "form": found.about.get("form", ""), "nodes": found.about["nodes"],
             "edges": edges(prepared), "labels": found.about.get("labels") or {},
-            "claimed": chosen.claimed.words if chosen.claimed else "", "seed": experiment.seed,
+            "claimed": chosen.claimed.words if chosen.claimed else "", "seed": experiment.seed, "fifo": experiment.fifo,
         },
+        "procedures": procedures(chosen.algorithm),
         "frames": [[frame.t, [compact(event) for event in frame.events]] for frame in found.frames],
         "ended": found.ended,
         "refused": {str(number): why for number, why in found.refused.items()},
     }  # fmt: skip
+
+
+def procedures(algorithm: type) -> dict[str, dict[str, str]]:
+    """The algorithm's text, procedure by procedure: what it does in a sentence, and how."""
+    found = {}
+    for each in classes(algorithm):
+        for method in vars(each).values():
+            if inspect.isfunction(method) and not method.__name__.startswith("__"):
+                try:
+                    source = inspect.cleandoc("\n" + inspect.getsource(method))
+                except OSError:  # the file has gone since it was loaded
+                    source = ""
+                found[method.__qualname__] = {"says": inspect.getdoc(method) or "", "source": source}
+    return found
 
 
 def edges(prepared: Prepared) -> list[tuple[Node, Node]]:
@@ -122,7 +139,8 @@ def state(question: Question) -> dict[str, Any]:
             "phase": change.phase,
             "state": change.state,
             "changed": [name for name, value in change.state.items() if old.get(name) != value],
-            "ran": change.procedure if change.frame == frame else "",
+            "ran": found.frames[frame].ran.get(node, []),
+            "timers": change.timers,
         }
     return {"frame": frame, "nodes": nodes, "counters": counters(found, frame)}
 
@@ -154,29 +172,62 @@ def export(question: Question) -> tuple[str, str]:
             return written.getvalue().decode(), f"{name}.jsonl"
         case "shiviz":
             return shiviz.log(events), f"{name}.log"
+        case "itf":
+            return msgspec.json.encode(itf(found)).decode(), f"{name}.itf.json"
         case other:
-            raise UsageError(
-                f"There is no export {other!r}; there are: svg, trace, shiviz, and itf for counterexamples."
-            )
+            raise UsageError(f"There is no export {other!r}; there are: svg, trace, shiviz, itf.")
+
+
+def itf(found: Film) -> dict[str, Any]:
+    """The run in the Informal Trace Format, a state a frame, in the same variables as a counterexample's."""
+    flying: dict[tuple[int, Node], dict[str, Any]] = {}
+    states = []
+    for at, frame in enumerate(found.frames):
+        for event in frame.events:
+            match event.event:
+                case "sent" | "broadcast":
+                    words = diagram.label(event.kind or "?", event.fields or {})
+                    for to in event.to if isinstance(event.to, list) else [event.to or 0]:
+                        flying[event.id or 0, to] = {"source": event.node, "to": to, "message": words}
+                case "received" | "lost":
+                    flying.pop((event.id or 0, event.node), None)
+                case _:
+                    pass
+        nodes = found.state(at)
+        states.append({
+            "#meta": {"index": at, "t": frame.t},
+            "action": "; ".join(f"{event.event} {event.node}" for event in frame.events) or "start",
+            "nodes": {"#map": [[node, change.state] for node, change in nodes.items()]},
+            "where": {"#map": [[node, change.phase] for node, change in nodes.items()]},
+            "messages": list(flying.values()),
+        })  # fmt: skip
+    return {
+        "#meta": {"format": "ITF", "description": found.plan.experiment.algorithm, "source": "peerlock lab"},
+        "vars": ["action", "nodes", "where", "messages"],
+        "states": states,
+    }
 
 
 def check(question: Question) -> dict[str, Any]:
-    """Can anything go wrong from here on, if everybody may still enter so often?"""
+    """Can anything go wrong from here on, if everybody may still enter so often?
+
+    Where an algorithm counts on time, a message takes at most one unit of it, and the search begins at the start: what a
+    run's clock says of messages and timers under way has no meaning in whole units.
+    """
     plan = plan_of(question)
     world = at_frame(plan, question.frame)
     experiment, prepared = plan.experiment, plan.experiment.prepare()
+    timed = prepared.chosen.needs.delay_bound
     if len(world.places) > 5:
         raise UsageError(
             f"The checker looks at every interleaving: with {len(world.places)} nodes that takes too long. Five at most."
         )
-    dies = prepared.chosen.name == "ricart-agrawala-failures"
-    if prepared.chosen.needs.delay_bound and not dies:
-        raise UsageError(
-            f"{prepared.chosen.name} counts on time, and here the checker has no clock: use peerlock check --delay-bound."
-        )
     most = max(1, min(experiment.entries, {2: 4, 3: 2}.get(len(world.places), 1)))
-    model = Model(prepared.chosen, prepared.shapes, [most] * len(world.places), fifo=experiment.fifo, crashes=int(dies))
-    model.first = first_row(model, world)
+    shapes = prepared.topology.shapes(prepared.chosen.needs, experiment.home, 1.0) if timed else prepared.shapes
+    bounds, bound = [most] * len(world.places), 1 if timed else None
+    model = Model(prepared.chosen, shapes, bounds, experiment.inside, fifo=experiment.fifo, delay_bound=bound)
+    if not timed:
+        model.first = first_row(model, world)
     checks = Checks(standard(model))
     search = Search(model, checks)
     outcome = search.run(MOST_STATES, MOST_SECONDS)
@@ -184,11 +235,14 @@ def check(question: Question) -> dict[str, Any]:
     way = search.way_to(outcome.row) if outcome.row is not None else ()
     answer: dict[str, Any] = {
         "verdicts": verdicts, "states": outcome.states, "finished": outcome.finished, "violated": outcome.violated,
-        "steps": counterexample.steps(model, way), "entries": most,
+        "steps": counterexample.steps(model, way), "entries": most, "from_start": timed,
     }  # fmt: skip
     if way:
         events = counterexample.events(model, way, {"algorithm": prepared.chosen.name})
-        answer["frames"] = framed(events)
+        answer["frames"] = [
+            [float(at), [compact(event) for event in events if event.event != "run" and int(event.t) == at]]
+            for at in range(len(way) + 1)
+        ]
         answer["about"] = {
             "algorithm": prepared.chosen.name,
             "nodes": len(model.nodes),
@@ -196,8 +250,20 @@ def check(question: Question) -> dict[str, Any]:
             "labels": {},
             "claimed": "",
         }
+        answer["procedures"] = {}
+        answer["variables"] = [the_state(model, row) for row in [model.first, *(step.row for step in way)]]
         answer["itf"] = counterexample.itf(model, way, f"{prepared.chosen.name}: {outcome.violated} is violated")
     return answer
+
+
+def the_state(model: Model, row: Sequence[int]) -> dict[str, Any]:
+    """Of every node, as `state` says it of a run."""
+    nodes = {}
+    for at, node in enumerate(model.nodes):
+        local = model.local(at, row[at])
+        state = {name: show(getattr(local.algorithm, name)) for name in local.algorithm.__struct_fields__}
+        nodes[str(node)] = {"phase": local.where, "state": state}
+    return nodes
 
 
 def first_row(model: Model, world: Any) -> tuple[int, ...]:

@@ -120,7 +120,7 @@ def _spans(events: Iterable[Event], end: float) -> list[Span]:
                 finish(node, t, "use")
             case "paused":
                 begin(node, t, "paused", "fault")
-            case "resumed":
+            case "resumed" | "restarted":
                 finish(node, t, "fault")
             case "crashed":
                 finish(node, t, "use")
@@ -174,6 +174,8 @@ def _rows(events: Sequence[Event]) -> Iterable[tuple[float, Any, str | None]]:
                 yield event.t, (event.node, _words(event)), event.mode
             case "left" | "resumed":
                 yield event.t, (event.node, _words(event)), "" if event.event == "left" else "as before"
+            case "restarted":
+                yield event.t, (event.node, _words(event)), ""
             case "crashed" | "paused":
                 yield event.t, (event.node, _words(event)), "dead" if event.event == "crashed" else "paused"
             case "timeout" | "joined" | "leaving":

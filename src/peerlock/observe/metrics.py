@@ -136,6 +136,9 @@ class Metrics(Recorder):
         # Who died inside is inside no more: the others may go on.
         self.inside.pop(node, None)
 
+    def restarted(self, t: float, node: Node) -> None:
+        self._open.pop(node, None)
+
     def end(self, t: float) -> None:
         self._book()
         self.ended = t

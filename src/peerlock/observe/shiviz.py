@@ -43,7 +43,7 @@ def log(events: Iterable[Event]) -> str:
                 tick(event.node, f"asks to {event.mode}")
             case "entered":
                 tick(event.node, f"ENTERS to {event.mode}")
-            case "left" | "idle" | "crashed" | "paused" | "resumed" | "joined" | "leaving":
+            case "left" | "idle" | "crashed" | "paused" | "resumed" | "restarted" | "joined" | "leaving":
                 tick(event.node, {"left": "leaves", "idle": "is idle"}.get(event.event, event.event))
             case "timeout":
                 tick(event.node, f"time-out {event.name}")

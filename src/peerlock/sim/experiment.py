@@ -25,7 +25,7 @@ from peerlock.sim.world import Network, World
 from peerlock.trace import Recorder
 
 MOST_ENTRIES = 10**9
-FAULTS = "crash:NODE@TIME, pause:NODE@FROM..UNTIL, join:NODE@TIME, leave:NODE@TIME"
+FAULTS = "crash:NODE@TIME, restart:NODE@TIME, pause:NODE@FROM..UNTIL, join:NODE@TIME, leave:NODE@TIME"
 
 
 class Experiment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -179,7 +179,7 @@ class Prepared:
             raise UsageError("At the start one writer may be inside, or several readers, not both.")
 
     def _fault(self, text: str) -> Any:
-        match = re.fullmatch(r"(crash|leave|join):(\d+)@([\d.]+)|(pause):(\d+)@([\d.]+)\.\.([\d.]+)", text)
+        match = re.fullmatch(r"(crash|restart|leave|join):(\d+)@([\d.]+)|(pause):(\d+)@([\d.]+)\.\.([\d.]+)", text)
         if match is None:
             raise UsageError(f"{text!r} is not a fault. Use: {FAULTS}.")
         kind, node = match[1] or match[4], int(match[2] or match[5])
@@ -195,6 +195,10 @@ class Prepared:
             return self._join(node, start)
         if node > self.topology.n and f"join:{node}@" not in " ".join(self.experiment.faults):
             self._check_node(node, text)
+        if kind == "restart" and not self._dies_before(node, start):
+            raise UsageError(
+                f"{text!r}: only a node that died starts again; add crash:{node}@TIME with an earlier time."
+            )
         if kind == "leave" and not hasattr(self.chosen.algorithm, "leave"):
             raise UsageError(f"{self.chosen.name} cannot let nodes leave; ricart-agrawala-dynamic can.")
         joins = [float(other.split("@")[1]) for other in self.experiment.faults if other.startswith(f"join:{node}@")]
@@ -206,6 +210,10 @@ class Prepared:
                 world.at(until, lambda: world.resume(node)),
             )
         return lambda world, seed: world.at(start, lambda: getattr(world, kind)(node))
+
+    def _dies_before(self, node: Node, at: float) -> bool:
+        crashes = (other for other in self.experiment.faults if other.startswith(f"crash:{node}@"))
+        return any(float(crash.split("@")[1]) < at for crash in crashes)
 
     def _join(self, node: Node, at: float) -> Any:
         if not hasattr(self.chosen.algorithm, "join"):

@@ -62,13 +62,14 @@ class World:
         first_hold: float = 1.0,
     ) -> None:
         self.now = 0.0
-        self.chosen, self.network = chosen, network
+        self.chosen, self.network, self.shapes = chosen, network, dict(shapes)
         self.queue: list[tuple[float, int, Any, Node, Any]] = []
         self.numbers = count(1)
         self.draw: Draw = network.delay.make(Random(f"{seed}/delay"))
         self.chance = Random(f"{seed}/chance")
         self.tell = _Told(recorders)
         self.cut: tuple[frozenset[Node], ...] = ()
+        self.forgetful = False  # somebody has started again and remembers nothing
         self.changes: deque[Callable[[], None]] = deque()  # who comes or goes, now and next
         self.expected: set[Node] = set()  # newcomers, there or not yet
         self.links: dict[Node, tuple[Node, ...]] | None = None  # once rewired: who is connected to whom
@@ -96,7 +97,7 @@ class World:
         heappush(self.queue, (t, next(self.numbers), self.clock, 0, act))
 
     def crash(self, node: Node) -> None:
-        """It stops for ever; what it has sent still arrives."""
+        """It stops; what it has sent still arrives."""
         place = self.places[node]
         place.phase, place.receive, place.backlog, place.halted = "crashed", _dropped, None, True
         self.tell.crashed(self.now, node)
@@ -118,6 +119,26 @@ class World:
             for act in backlog:
                 act()
 
+    def restart(self, node: Node) -> None:
+        """A dead node starts again with its work left to do and nothing remembered; what is under way to it arrives."""
+        old = self.places[node]
+        if old.phase != "crashed":
+            raise UsageError(f"Node {node} cannot start again: it is not dead.")
+        new = self.places[node] = Place(self, node, self.chosen.start(node, self.shapes[node]), "idle")
+        new.work, new.closed, new.arrived = old.work, old.closed, old.arrived
+        self.queue[:] = [
+            (t, number, new if place is old else place, source, message)
+            for t, number, place, source, message in self.queue
+        ]
+        self.forgetful = True
+        self.tell.restarted(self.now, node)
+        new.go_on()
+
+    def fire(self, node: Node, name: str) -> None:
+        """A timer of that node is up now, before its time."""
+        place = self.places[node]
+        place._fire(name, place.timers[name])
+
     def join(self, node: Node, knows: Callable[[], Shape], work: Iterable[Work] = (), closed: bool = True) -> None:
         """A newcomer, when no other node is coming or going; `knows` says what it then knows, `work` what it has to do."""
         if node in self.places or node in self.expected:
@@ -127,7 +148,8 @@ class World:
         self._change(partial(self._join, node, knows, iter(work), closed))
 
     def _join(self, node: Node, knows: Callable[[], Shape], work: Iterator[Work], closed: bool) -> None:
-        place = self.places[node] = Place(self, node, self.chosen.start(node, knows()), "joining")
+        self.shapes[node] = knows()
+        place = self.places[node] = Place(self, node, self.chosen.start(node, self.shapes[node]), "joining")
         self.give_work(node, work, closed)
         place.algorithm.join(place)
 
@@ -177,11 +199,11 @@ class World:
                         self.now, _, place, source, message = heappop(queue)
                         place.receive(source, message, place)
         except (AssertionError, ContractError) as problem:
-            if not (self.network.loss or self.network.duplicate or self.cut):
+            if not (self.network.loss or self.network.duplicate or self.cut or self.forgetful):
                 raise
+            what = "a node that forgets" if self.forgetful else "a network that loses or doubles messages"
             raise UsageError(
-                f"{self.chosen.name} does not survive a network that loses or doubles messages, and its paper does not "
-                f"say that it would: {problem}"
+                f"{self.chosen.name} does not survive {what}, and its paper does not say that it would: {problem}"
             ) from None
         if queue:
             raise Unfinished(

@@ -1,41 +1,15 @@
 // The page: what is shown, and what somebody does to it.
-import { Run } from "./run.js";
-import { diagram, forgetColours, network } from "./draw.js";
 import * as address from "./address.js";
+import { diagram, forgetColours, network } from "./draw.js";
 import { LESSONS } from "./lessons.js";
 import { live } from "./live.js";
+import { openMenu } from "./menu.js";
+import { MESSAGE_VERBS, arrivals, nextSteps, nodeVerbs, tables } from "./panels.js";
+import { Run } from "./run.js";
+import { $, S, ask, button, make, say } from "./shared.js";
 
-const $ = (id) => document.getElementById(id);
-const S = { view: "run", experiment: {}, acts: [], frame: 0, run: null, other: null, beside: "", playing: false, clock: 0, span: 12, lesson: null, step: 0, state: null, group: "" };
-const hit = [];
+const hits = { messages: [], nodes: [], arrows: [] }; // what stands where in the pictures
 let about = { algorithms: [], group: "", trace: null };
-
-// -- asking the server -------------------------------------------------------------------------------------
-
-export function say(sentence, good = false) {
-  const box = $("message");
-  box.hidden = !sentence;
-  box.textContent = sentence || "";
-  box.style.borderColor = good ? "var(--read)" : "";
-}
-
-async function ask(what, body, raw = false) {
-  const token = new URLSearchParams(location.search).get("token");
-  let answer;
-  try {
-    answer = await fetch(`api/${what}`, { method: body === undefined ? "GET" : "POST", headers: token ? { "x-token": token } : {}, body: body === undefined ? undefined : raw ? body : JSON.stringify(body) });
-  } catch {
-    say("The lab does not answer: is peerlock lab still running? Start it again, then reload this page.");
-    return null;
-  }
-  let found = null;
-  try { found = await answer.json(); } catch { /* what is not JSON has no sentence */ }
-  if (!answer.ok || found === null) {
-    say(found?.error || `The lab answered with an error (${answer.status}). Its terminal says more.`);
-    return null;
-  }
-  return found;
-}
 
 // -- runs ----------------------------------------------------------------------------------------------------
 
@@ -50,8 +24,16 @@ async function shoot(keepFrame = 0) {
     if (!other) return false;
     S.other = new Run(other, { experiment: { ...S.experiment, algorithm: S.beside }, acts: [] });
   }
-  const newest = Object.keys(S.run.refused).map(Number).sort((a, b) => b - a)[0];
-  say(newest !== undefined ? S.run.refused[newest] : "");
+  const newest = Object.keys(S.run.refused)
+    .map(Number)
+    .sort((a, b) => b - a)[0];
+  const lost = S.acts[newest];
+  const anyway = lost?.verb === "lose" && / would not survive it/.test(S.run.refused[newest]);
+  say(
+    newest === undefined ? "" : S.run.refused[newest],
+    false,
+    ...(anyway ? [button("lose it all the same", "and see", () => act("drop", lost.what))] : []),
+  );
   if (newest !== undefined) S.acts = S.acts.filter((_, at) => !(at in S.run.refused));
   S.span = Math.max(2, Math.min(40, S.run.longest * 5 || 12));
   go(Math.min(keepFrame, S.run.last));
@@ -68,7 +50,10 @@ function show(film, words) {
 }
 
 async function act(verb, what) {
-  if (S.run.fixed) { say("This was recorded: it can be looked at, not changed. Run it to change it."); return; }
+  if (S.run.fixed) {
+    say("This was recorded: it can be looked at, not changed. Run it to change it.");
+    return;
+  }
   const past = S.acts.filter((each) => each.at <= S.frame + 1);
   const forked = past.length < S.acts.length;
   const before = S.acts;
@@ -81,7 +66,7 @@ async function act(verb, what) {
   } else if (!Object.keys(S.run.refused).length) S.acts = before;
 }
 
-export function go(frame) {
+function go(frame) {
   S.frame = Math.max(0, Math.min(frame, S.run.last));
   S.clock = S.run.time(S.frame);
   paint();
@@ -91,90 +76,94 @@ export function go(frame) {
 // -- pictures ------------------------------------------------------------------------------------------------
 
 let wanted = false;
-export function paint() {
+function paint() {
   if (wanted || !S.run) return;
   wanted = true;
-  requestAnimationFrame(() => { wanted = false; draw(); });
+  requestAnimationFrame(() => {
+    wanted = false;
+    draw();
+  });
 }
 
-export function draw() {
+function draw() {
   if (!S.run) return;
   const began = performance.now();
-  const drawn = diagram($("diagram-a"), S.run, S.frame, S.span);
+  const drawn = diagram($("diagram-a"), S.run, S.frame, S.span, undefined, hits.arrows);
   if (S.other) diagram($("diagram-b"), S.other, S.other.frameAt(S.run.time(S.frame)), S.span, S.run.time(S.frame));
-  network($("network"), S.run, S.frame, S.clock, hit);
-  $("scrub").max = S.run.last; $("scrub").value = S.frame;
-  $("where").textContent = `step ${S.frame} of ${S.run.last}, time ${+S.run.time(S.frame).toFixed(2)}${drawn > 1 ? `; 1 of ${drawn} messages drawn` : ""}`;
-  $("ran").textContent = S.frame === S.run.last ? `${S.run.words(S.frame)}${S.run.words(S.frame) ? ". " : ""}${S.run.ended}` : S.run.words(S.frame);
+  network($("network"), S.run, S.frame, S.clock, hits);
+  $("scrub").max = S.run.last;
+  $("scrub").value = S.frame;
+  $("where").textContent =
+    `step ${S.frame} of ${S.run.last}, time ${+S.run.time(S.frame).toFixed(2)}${drawn > 1 ? `; 1 of ${drawn} messages drawn` : ""}`;
+  $("ran").textContent =
+    S.frame === S.run.last
+      ? `${S.run.words(S.frame)}${S.run.words(S.frame) ? ". " : ""}${S.run.ended}`
+      : S.run.words(S.frame);
   window.lab.painted = performance.now() - began;
 }
 
-let asking = 0;
 function details() {
-  const title = (run) => `${run.about.algorithm}${run.about.form && run.about.form !== "standard" ? `, ${run.about.form.replace("_", " ")}` : ""}: ${run.nodes} nodes${run.about.claimed ? `, claimed ${run.about.claimed} messages an entry` : ""}`;
+  const title = (run) =>
+    `${run.about.algorithm}${run.about.form && run.about.form !== "standard" ? `, ${run.about.form.replace("_", " ")}` : ""}: ${run.nodes} nodes${run.about.claimed ? `, claimed ${run.about.claimed} messages an entry` : ""}`;
   $("title-a").textContent = title(S.run);
   $("pane-b").hidden = !S.other;
   if (S.other) $("title-b").textContent = title(S.other);
-  flight();
-  $("itf").hidden = !S.run.itf;
-  $("acts").textContent = S.acts.length ? `Done to this run: ${S.acts.map((a) => `before step ${a.at} ${a.verb} ${a.what}`).join("; ")}.` : "";
+  nextSteps(act);
+  $("acts").textContent = S.acts.length
+    ? `Done to this run: ${S.acts.map((a) => `before step ${a.at} ${a.verb} ${a.what}`).join("; ")}.`
+    : "";
   for (const id of ["check", "copy"]) $(id).disabled = S.run.fixed;
-  for (const button of document.querySelectorAll("[data-export]")) button.disabled = S.run.fixed;
-  if (!S.run.fixed && S.view !== "live") history.replaceState(null, "", address.write({ view: S.view, experiment: S.experiment, acts: S.acts, frame: S.frame, beside: S.view === "pair" ? S.beside : "", lesson: S.view === "lessons" ? S.lesson : undefined, step: S.step }));
-  clearTimeout(asking);
-  if (S.run.fixed) { $("states").replaceChildren(); $("counters").replaceChildren(); return; }
-  asking = setTimeout(states, 40);
+  for (const button of document.querySelectorAll("[data-export]"))
+    button.disabled = S.run.fixed && !(button.dataset.export === "itf" && S.run.itf);
+  if (!S.run.fixed && S.view !== "live")
+    history.replaceState(
+      null,
+      "",
+      address.write({
+        view: S.view,
+        experiment: S.experiment,
+        acts: S.acts,
+        frame: S.frame,
+        beside: S.view === "pair" ? S.beside : "",
+        lesson: S.view === "lessons" ? S.lesson : undefined,
+        step: S.step,
+      }),
+    );
+  tables(act);
 }
 
-function flight() {
-  const there = S.run.flight(S.frame);
-  $("flight-count").textContent = there.length ? `${there.length} message${there.length > 1 ? "s" : ""}` : "nothing";
-  $("flight").replaceChildren(...there.slice(0, 60).map((m) => {
-    const item = document.createElement("li"), words = document.createElement("span");
-    words.textContent = `${S.run.name(m.from)} → ${S.run.name(m.to)} ${m.words}`;
-    words.title = words.textContent;
-    item.append(words);
-    if (!S.run.fixed) for (const [verb, text] of [["deliver", "now"], ["delay", "later"], ["lose", "lose"]]) item.append(button(text, `${verb} this message`, () => act(verb, m.id)));
-    return item;
-  }));
+// What was clicked in a picture: a message under way, or a node.
+function pointed(event) {
+  const { offsetX: x, offsetY: y } = event;
+  const nearest = (all, far) =>
+    all.map((each) => [far(each), each.at(-1)]).sort((a, b) => a[0] - b[0])[0] || [Infinity];
+  const inNetwork = event.currentTarget === $("network");
+  const [far, message] = inNetwork
+    ? nearest(hits.messages, ([mx, my]) => Math.hypot(mx - x, my - y))
+    : nearest(hits.arrows, ([x0, y0, x1, y1]) => fromLine(x, y, x0, y0, x1, y1));
+  const [near, node] = inNetwork ? nearest(hits.nodes, ([nx, ny]) => Math.hypot(nx - x, ny - y)) : [Infinity];
+  if (far < 12 && far <= near) {
+    const words = `${S.run.name(message.from)} → ${S.run.name(message.to)} ${message.words}`;
+    openMenu(
+      event,
+      words,
+      MESSAGE_VERBS.map(([name, verb, title]) => [name, title, () => act(verb, message.id)]),
+    );
+  } else if (near < 18) {
+    const is = S.state?.nodes[node] || { phase: "idle", timers: [] };
+    const can = nodeVerbs(is.phase, is.timers).filter(([, , may]) => may);
+    openMenu(
+      event,
+      `node ${S.run.name(node)}, ${is.phase}`,
+      can.map(([verb, title]) => [verb, title, () => act(verb, node)]),
+    );
+  }
 }
 
-function button(text, title, act) {
-  const made = document.createElement("button");
-  made.type = "button"; made.textContent = text; made.title = title; made.addEventListener("click", act);
-  return made;
-}
-
-async function states() {
-  const frame = S.frame, run = S.run;
-  const found = await ask("state", { experiment: S.experiment, acts: run.plan.acts, frame });
-  if (!found || run !== S.run || found.frame !== S.frame) return;
-  S.state = found;
-  const nodes = Object.entries(found.nodes).slice(0, 60), table = $("states");
-  const names = nodes.length ? Object.keys(nodes[0][1].state).filter((name) => !["me", "others"].includes(name)) : [];
-  const row = (cells, tag) => { const made = document.createElement("tr"); for (const cell of cells) made.append(Object.assign(document.createElement(tag), typeof cell === "string" ? { textContent: cell } : cell)); return made; };
-  const rows = nodes.map(([node, is]) => {
-    const made = row([run.name(node)], "td"), phase = document.createElement("td"), pill = document.createElement("span");
-    pill.className = `phase ${is.phase}`; pill.textContent = is.phase; phase.append(pill); made.append(phase);
-    for (const name of names) {
-      const cell = document.createElement("td");
-      cell.className = is.changed.includes(name) ? "value changed" : "value"; cell.textContent = is.state[name] ?? ""; cell.title = cell.textContent;
-      made.append(cell);
-    }
-    const does = document.createElement("td");
-    for (const [verb, title, can] of [["request", "ask to enter", is.phase === "idle"], ["release", "leave the critical section", is.phase === "inside"], ["pause", "stop it", true], ["resume", "let it go on", true], ["crash", "kill it", is.phase !== "crashed"]]) {
-      const made = button(verb, `${title}: node ${node}`, () => act(verb, +node));
-      made.disabled = !can;
-      does.append(made, " ");
-    }
-    made.append(does);
-    return made;
-  });
-  table.replaceChildren(row(["node", "is", ...names, ""], "th"), ...rows);
-  const counted = found.counters, list = [["messages", counted.messages], ["entries", counted.entries], ["messages an entry", counted.mean === null ? "-" : counted.mean.toFixed(2)], ["the paper claims", run.about.claimed || "-"], ["inside together", counted.violations]];
-  $("counters").replaceChildren(...list.flatMap(([name, value]) => [Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: `${value}`, className: name === "inside together" && value ? "bad" : "" })]));
-  const ran = nodes.map(([node, is]) => is.ran && `node ${node}: ${is.ran}`).filter(Boolean).join(". ");
-  if (ran && S.frame !== run.last) $("ran").textContent = `${ran}.`;
+function fromLine(x, y, x0, y0, x1, y1) {
+  const long = (x1 - x0) ** 2 + (y1 - y0) ** 2 || 1;
+  const part = Math.max(0, Math.min(1, ((x - x0) * (x1 - x0) + (y - y0) * (y1 - y0)) / long));
+  return Math.hypot(x - x0 - part * (x1 - x0), y - y0 - part * (y1 - y0));
 }
 
 // -- playing -------------------------------------------------------------------------------------------------
@@ -186,10 +175,16 @@ function tick(now) {
   before = now;
   S.clock += seconds * $("speed").value * (S.run.longest || 1);
   let moved = false;
-  while (S.frame < S.run.last && S.run.time(S.frame + 1) <= S.clock) { S.frame++; moved = true; }
+  while (S.frame < S.run.last && S.run.time(S.frame + 1) <= S.clock) {
+    S.frame++;
+    moved = true;
+  }
   draw();
   if (moved) details();
-  if (S.frame >= S.run.last) { play(false); return; }
+  if (S.frame >= S.run.last) {
+    play(false);
+    return;
+  }
   requestAnimationFrame(tick);
 }
 
@@ -198,10 +193,17 @@ function play(yes = !S.playing) {
   if (yes && S.frame >= S.run.last) go(0);
   S.playing = yes;
   $("play").textContent = yes ? "⏸ pause" : "▶ play";
-  if (yes) { before = performance.now(); requestAnimationFrame(tick); }
+  if (yes) {
+    before = performance.now();
+    requestAnimationFrame(tick);
+  }
 }
 
-function stepTo(frame) { play(false); S.target = Math.max(0, frame); if (S.run) go(frame); }
+function stepTo(frame) {
+  play(false);
+  S.target = Math.max(0, frame);
+  if (S.run) go(frame);
+}
 
 // -- the checker, files --------------------------------------------------------------------------------------
 
@@ -209,15 +211,40 @@ async function check() {
   if (!S.run || S.run.fixed) return;
   $("verdict").textContent = "Looking at every interleaving …";
   const found = await ask("check", { experiment: S.experiment, acts: S.acts, frame: S.frame });
-  if (!found) { $("verdict").textContent = ""; return; }
+  if (!found) {
+    $("verdict").textContent = "";
+    return;
+  }
   const states = found.states.toLocaleString("en");
   if (found.violated) {
-    $("verdict").replaceChildren(Object.assign(document.createElement("span"), { className: "bad", textContent: `Yes: ${found.violated} is violated, in ${found.steps.length} steps. ` }), button("open the counterexample", "watch how", () => show(found, `The shortest way from there to where ${found.violated} is violated.`)));
-  } else $("verdict").replaceChildren(Object.assign(document.createElement("span"), { className: "good", textContent: found.finished ? `No: ${states} states, all of them good, with ${found.entries} more ${found.entries > 1 ? "entries" : "entry"} each.` : `Not in the first ${states} states; there are more.` }));
+    $("verdict").replaceChildren(
+      make("span", {
+        className: "bad",
+        textContent: `Yes: ${found.violated} is violated, ${found.steps.length} steps from ${found.from_start ? "the start" : "here"}. `,
+      }),
+      button("open the counterexample", "watch how", () =>
+        show(
+          found,
+          `The shortest way from ${found.from_start ? "the start" : "there"} to where ${found.violated} is violated.`,
+        ),
+      ),
+    );
+  } else
+    $("verdict").replaceChildren(
+      make("span", {
+        className: "good",
+        textContent: found.finished
+          ? `No: ${states} states, all of them good, with ${found.entries} ${found.from_start ? "" : "more "}${found.entries > 1 ? "entries" : "entry"} each${found.from_start ? ", from the start, if no message is late" : ""}.`
+          : `Not in the first ${states} states; there are more.`,
+      }),
+    );
 }
 
 function save(text, name, kind = "text/plain") {
-  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type: kind })), download: name });
+  const link = make("a", {
+    href: URL.createObjectURL(text instanceof Blob ? text : new Blob([text], { type: kind })),
+    download: name,
+  });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
@@ -225,12 +252,17 @@ function save(text, name, kind = "text/plain") {
 // -- lessons ---------------------------------------------------------------------------------------------------
 
 async function lesson(which, step) {
-  S.lesson = which; S.step = step;
+  S.lesson = which;
+  S.step = step;
   const one = LESSONS[which];
-  $("lesson").hidden = !one; $("lesson-list").hidden = !!one;
+  $("lesson").hidden = !one;
+  $("lesson-list").hidden = !!one;
   $("view-run").hidden = !one;
   document.body.classList.toggle("in-lesson", !!one);
-  if (!one) { history.replaceState(null, "", "#view=lessons"); return; }
+  if (!one) {
+    history.replaceState(null, "", "#view=lessons");
+    return;
+  }
   const now = one.steps[step];
   $("lesson-title").textContent = one.title;
   $("lesson-step").textContent = `${step + 1} of ${one.steps.length}`;
@@ -241,16 +273,19 @@ async function lesson(which, step) {
   S.experiment = { ...one.experiment, ...(now.experiment || {}) };
   S.acts = now.acts || [];
   fill();
+  limits();
   await shoot(now.frame === "end" ? 1e9 : now.frame || 0);
   if (now.check) await check();
 }
 
 function lessons() {
-  $("lesson-list").replaceChildren(...LESSONS.map((one, at) => {
-    const made = button("", one.title, () => lesson(at, 0));
-    made.append(Object.assign(document.createElement("b"), { textContent: one.title }), document.createElement("br"), one.about);
-    return made;
-  }));
+  $("lesson-list").replaceChildren(
+    ...LESSONS.map((one, at) => {
+      const made = button("", one.title, () => lesson(at, 0));
+      made.append(make("b", { textContent: one.title }), make("br"), one.about);
+      return made;
+    }),
+  );
 }
 
 // -- views -----------------------------------------------------------------------------------------------------
@@ -258,42 +293,67 @@ function lessons() {
 async function view(name) {
   play(false);
   S.view = name;
-  for (const tab of document.querySelectorAll("[role=tab]")) tab.setAttribute("aria-selected", tab.dataset.view === name);
+  for (const tab of document.querySelectorAll("[role=tab]"))
+    tab.setAttribute("aria-selected", tab.dataset.view === name);
   $("view-run").hidden = !["run", "pair"].includes(name);
   $("view-lessons").hidden = name !== "lessons";
   $("view-live").hidden = name !== "live";
   document.querySelector(".pair-only").hidden = name !== "pair";
   live(name === "live", about.group);
   say("");
-  if (name === "lessons") { lessons(); await lesson(S.lesson, S.step); }
-  else if (name === "live") history.replaceState(null, "", "#view=live");
+  if (name === "lessons") {
+    lessons();
+    await lesson(S.lesson, S.step);
+  } else if (name === "live") history.replaceState(null, "", "#view=live");
   else {
     document.body.classList.remove("in-lesson");
-    if (name === "pair" && !S.beside) { S.beside = S.experiment.algorithm === "suzuki-kasami-a" ? "ricart-agrawala" : "suzuki-kasami-a"; $("other").value = S.beside; }
+    if (name === "pair" && !S.beside) {
+      S.beside = S.experiment.algorithm === "suzuki-kasami-a" ? "ricart-agrawala" : "suzuki-kasami-a";
+      $("other").value = S.beside;
+    }
     await shoot(S.frame);
   }
 }
 
 function fill() {
-  const set = (id, value) => { $(id).value = value ?? ""; };
+  const set = (id, value) => {
+    $(id).value = value ?? "";
+  };
   const known = about.algorithms.some((one) => one.name === S.experiment.algorithm);
   $("algorithm").value = known ? S.experiment.algorithm : "own";
   document.querySelector(".own").hidden = known;
   if (!known) set("own", S.experiment.algorithm);
-  set("nodes", S.experiment.nodes ?? 4); set("topology", S.experiment.topology); set("delay", S.experiment.delay ?? "uniform:0.5,1.5"); set("load", S.experiment.load ?? "closed");
-  set("entries", S.experiment.entries ?? 3); set("seed", S.experiment.seed ?? 1);
-  $("as_printed").checked = !!S.experiment.as_printed; $("fifo").checked = !!S.experiment.fifo;
+  set("nodes", S.experiment.nodes ?? (isFile(S.experiment.topology) ? "" : 4));
+  set("topology", S.experiment.topology);
+  set("delay", S.experiment.delay ?? "uniform:0.5,1.5");
+  set("load", S.experiment.load ?? "closed");
+  set("entries", S.experiment.entries ?? 3);
+  set("seed", S.experiment.seed ?? 1);
+  $("as_printed").checked = !!S.experiment.as_printed;
+  $("fifo").checked = !!S.experiment.fifo;
   set("other", S.beside);
 }
 
 function gather() {
   const own = $("algorithm").value === "own";
-  S.experiment = { algorithm: own ? $("own").value : $("algorithm").value, nodes: +$("nodes").value || 2, entries: +$("entries").value || 1, seed: +$("seed").value || 0, delay: $("delay").value, load: $("load").value };
+  S.experiment = {
+    algorithm: own ? $("own").value : $("algorithm").value,
+    nodes: +$("nodes").value || 2,
+    entries: +$("entries").value || 1,
+    seed: +$("seed").value || 0,
+    delay: $("delay").value,
+    load: $("load").value,
+  };
   if ($("topology").value) S.experiment.topology = $("topology").value;
-  if (S.experiment.topology && /\.(gml|graphml)$/i.test(S.experiment.topology)) delete S.experiment.nodes;
+  if (isFile(S.experiment.topology)) delete S.experiment.nodes;
   if ($("as_printed").checked) S.experiment.as_printed = true;
   if ($("fifo").checked) S.experiment.fifo = true;
   S.beside = $("other").value;
+}
+
+// A network from a file says itself how many nodes it has.
+function isFile(topology) {
+  return /\.(gml|graphml)$/i.test(topology || "");
 }
 
 function limits() {
@@ -307,7 +367,12 @@ function limits() {
 // -- begin -----------------------------------------------------------------------------------------------------
 
 function connect() {
-  $("setup").addEventListener("submit", (event) => { event.preventDefault(); gather(); S.acts = []; shoot(0); });
+  $("setup").addEventListener("submit", (event) => {
+    event.preventDefault();
+    gather();
+    S.acts = [];
+    shoot(0);
+  });
   $("algorithm").addEventListener("change", limits);
   $("first").addEventListener("click", () => stepTo(0));
   $("back").addEventListener("click", () => stepTo(S.frame - 1));
@@ -316,16 +381,35 @@ function connect() {
   $("play").addEventListener("click", () => play());
   $("scrub").addEventListener("input", () => stepTo(+$("scrub").value));
   $("check").addEventListener("click", check);
-  $("copy").addEventListener("click", async () => { try { await navigator.clipboard.writeText(location.href); say("The address is copied: whoever opens it with peerlock lab sees this run.", true); } catch { say(location.href, true); } });
-  $("png").addEventListener("click", () => $("diagram-a").toBlob((blob) => save(blob, `${S.run.about.algorithm}.png`)));
-  $("itf").addEventListener("click", () => save(JSON.stringify(S.run.itf, null, 1), `${S.run.about.algorithm}.itf.json`, "application/json"));
-  for (const each of document.querySelectorAll("[data-export]")) each.addEventListener("click", async () => { const found = await ask("export", { experiment: S.experiment, acts: S.acts, format: each.dataset.export }); if (found) save(found.text, found.name); });
-  $("file").addEventListener("change", async () => { const file = $("file").files[0]; if (!file) return; const found = await ask("trace", await file.arrayBuffer(), true); $("file").value = ""; if (found) show(found, `${file.name}, as it was recorded.`); });
-  $("network").addEventListener("click", (event) => {
-    const near = hit.map(([x, y, m]) => [Math.hypot(x - event.offsetX, y - event.offsetY), m]).sort((a, b) => a[0] - b[0])[0];
-    if (near && near[0] < 14) act("deliver", near[1].id);
+  $("copy").addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      say("The address is copied: whoever opens it with peerlock lab sees this run.", true);
+    } catch {
+      say(location.href, true);
+    }
   });
-  for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => view(tab.dataset.view));
+  $("png").addEventListener("click", () => $("diagram-a").toBlob((blob) => save(blob, `${S.run.about.algorithm}.png`)));
+  for (const each of document.querySelectorAll("[data-export]"))
+    each.addEventListener("click", async () => {
+      if (each.dataset.export === "itf" && S.run.itf) {
+        save(JSON.stringify(S.run.itf, null, 1), `${S.run.about.algorithm}.itf.json`, "application/json");
+        return;
+      }
+      const found = await ask("export", { experiment: S.experiment, acts: S.acts, format: each.dataset.export });
+      if (found) save(found.text, found.name);
+    });
+  $("file").addEventListener("change", async () => {
+    const file = $("file").files[0];
+    if (!file) return;
+    const found = await ask("trace", await file.arrayBuffer(), true);
+    $("file").value = "";
+    if (found) show(found, `${file.name}, as it was recorded.`);
+  });
+  $("network").addEventListener("click", pointed);
+  $("diagram-a").addEventListener("click", pointed);
+  for (const tab of document.querySelectorAll("[role=tab]"))
+    tab.addEventListener("click", () => view(tab.dataset.view));
   $("theme").addEventListener("click", theme);
   $("help").addEventListener("click", () => $("keys").showModal());
   $("lesson-next").addEventListener("click", () => lesson(S.lesson, S.step + 1));
@@ -334,15 +418,53 @@ function connect() {
   window.addEventListener("resize", paint);
   window.addEventListener("hashchange", () => open());
   document.addEventListener("keydown", (event) => {
-    if (event.target.matches("input:not([type=range]), select, textarea") || event.ctrlKey || event.metaKey || event.altKey || $("keys").open) return;
+    if (
+      event.target.matches("input:not([type=range]), select, textarea") ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      $("keys").open ||
+      !$("menu").hidden
+    )
+      return;
     if (event.key === " " && event.target.matches("button")) return;
-    const keys = { " ": () => play(), ArrowRight: () => stepTo(S.frame + (event.shiftKey ? 10 : 1)), ArrowLeft: () => stepTo(S.frame - (event.shiftKey ? 10 : 1)), Home: () => stepTo(0), End: () => stepTo(1e9), "+": () => { S.span /= 1.5; paint(); }, "-": () => { S.span *= 1.5; paint(); }, c: check, t: theme, "?": () => $("keys").showModal(), d: () => { const first = S.run?.flight(S.frame)[0]; if (first) act("deliver", first.id); else say("Nothing is under way at this moment."); }, 1: () => view("run"), 2: () => view("pair"), 3: () => view("lessons"), 4: () => view("live") };
-    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+    const keys = {
+      " ": () => play(),
+      ArrowRight: () => stepTo(S.frame + (event.shiftKey ? 10 : 1)),
+      ArrowLeft: () => stepTo(S.frame - (event.shiftKey ? 10 : 1)),
+      Home: () => stepTo(0),
+      End: () => stepTo(1e9),
+      "+": () => {
+        S.span /= 1.5;
+        paint();
+      },
+      "-": () => {
+        S.span *= 1.5;
+        paint();
+      },
+      c: check,
+      t: theme,
+      "?": () => $("keys").showModal(),
+      d: () => {
+        const first = S.run && arrivals(S.run, S.frame)[0];
+        if (first) act("deliver", first.id);
+        else say("Nothing is under way at this moment.");
+      },
+      1: () => view("run"),
+      2: () => view("pair"),
+      3: () => view("lessons"),
+      4: () => view("live"),
+    };
+    if (keys[event.key]) {
+      event.preventDefault();
+      keys[event.key]();
+    }
   });
 }
 
 function theme() {
-  const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const root = document.documentElement,
+    dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
   forgetColours();
   paint();
@@ -351,8 +473,16 @@ function theme() {
 async function open() {
   const said = address.read(location.hash);
   S.experiment = { algorithm: "ricart-agrawala", nodes: 4, entries: 3, seed: 1, ...said.experiment };
-  S.acts = said.acts; S.frame = said.frame; S.beside = said.beside; S.lesson = said.lesson ?? null; S.step = said.step || 0;
-  if (S.lesson !== null && !LESSONS[S.lesson]) { said.problems.push(`There is no lesson ${S.lesson}.`); S.lesson = null; }
+  if (isFile(S.experiment.topology) && said.experiment.nodes === undefined) delete S.experiment.nodes;
+  S.acts = said.acts;
+  S.frame = said.frame;
+  S.beside = said.beside;
+  S.lesson = said.lesson ?? null;
+  S.step = said.step || 0;
+  if (S.lesson !== null && !LESSONS[S.lesson]) {
+    said.problems.push(`There is no lesson ${S.lesson}.`);
+    S.lesson = null;
+  }
   if (S.lesson !== null) S.step = Math.min(S.step, LESSONS[S.lesson].steps.length - 1);
   fill();
   limits();
@@ -374,5 +504,5 @@ async function begin() {
   window.lab.ready = true;
 }
 
-window.lab = { S, go, draw, ready: false, painted: 0 };
+window.lab = { S, LESSONS, go, draw, hits, ready: false, painted: 0 };
 begin();

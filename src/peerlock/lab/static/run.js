@@ -1,4 +1,5 @@
 // A film as the page draws it: messages, spans of waiting and being inside, and where everything is at a moment.
+import { positions } from "./layout.js";
 
 export class Run {
   constructor(film, plan) {
@@ -8,6 +9,8 @@ export class Run {
     this.ended = film.ended || "";
     this.refused = film.refused || {};
     this.itf = film.itf || null;
+    this.states = film.variables || null; // a counterexample brings them along
+    this.procedures = film.procedures || {};
     this.fixed = !plan; // a counterexample or a trace: to look at, not to act upon
     this.nodes = film.about.nodes;
     this.messages = [];
@@ -25,7 +28,11 @@ export class Run {
     };
     const end = (node, frame, t) => {
       const span = doing.get(node);
-      if (span) { span.t1 = t; span.f1 = frame; doing.delete(node); }
+      if (span) {
+        span.t1 = t;
+        span.f1 = frame;
+        doing.delete(node);
+      }
     };
     this.frames.forEach(([t, events], frame) => {
       for (const [what, node, id, other, words] of events) {
@@ -38,27 +45,46 @@ export class Run {
           }
         } else if (what === "received" || what === "lost") {
           const message = open.get(`${id}>${node}`);
-          if (message) { message.t1 = t; message.f1 = frame; message.lost = what === "lost"; open.delete(`${id}>${node}`); }
-        } else if (what === "requested") { end(node, frame, t); begin(node, "waiting", frame, t); }
-        else if (what === "entered") { end(node, frame, t); begin(node, words === "read" ? "reading" : "inside", frame, t); }
-        else if (what === "left") end(node, frame, t);
-        else if (what === "crashed") { end(node, frame, t); begin(node, "crashed", frame, t); }
-        else if (what === "paused") { end(node, frame, t); begin(node, "paused", frame, t); }
-        else if (what === "resumed") end(node, frame, t);
+          if (message) {
+            message.t1 = t;
+            message.f1 = frame;
+            message.lost = what === "lost";
+            open.delete(`${id}>${node}`);
+          }
+        } else if (what === "requested") {
+          end(node, frame, t);
+          begin(node, "waiting", frame, t);
+        } else if (what === "entered") {
+          end(node, frame, t);
+          begin(node, words === "read" ? "reading" : "inside", frame, t);
+        } else if (what === "left") end(node, frame, t);
+        else if (what === "crashed") {
+          end(node, frame, t);
+          begin(node, "crashed", frame, t);
+        } else if (what === "paused") {
+          end(node, frame, t);
+          begin(node, "paused", frame, t);
+        } else if (what === "resumed" || what === "restarted") end(node, frame, t);
       }
     });
     this.longest = this.messages.reduce((most, m) => Math.max(most, m.t1 === Infinity ? 0 : m.t1 - m.t0), 0);
   }
 
-  get last() { return this.frames.length - 1; }
-  time(frame) { return this.frames[Math.max(0, Math.min(frame, this.last))][0]; }
+  get last() {
+    return this.frames.length - 1;
+  }
+  time(frame) {
+    return this.frames[Math.max(0, Math.min(frame, this.last))][0];
+  }
 
   // The last frame at or before a time.
   frameAt(t) {
-    let low = 0, high = this.last;
+    let low = 0,
+      high = this.last;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if (this.frames[middle][0] <= t) low = middle; else high = middle - 1;
+      if (this.frames[middle][0] <= t) low = middle;
+      else high = middle - 1;
     }
     return low;
   }
@@ -74,10 +100,12 @@ export class Run {
   }
 
   firstSentAfter(t) {
-    let low = 0, high = this.messages.length;
+    let low = 0,
+      high = this.messages.length;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this.messages[middle].t0 < t) low = middle + 1; else high = middle;
+      if (this.messages[middle].t0 < t) low = middle + 1;
+      else high = middle;
     }
     return low;
   }
@@ -108,9 +136,18 @@ export class Run {
       else if (what === "crashed") parts.push(`node ${node} dies`);
       else if (what === "paused") parts.push(`node ${node} is stopped`);
       else if (what === "resumed") parts.push(`node ${node} goes on`);
+      else if (what === "restarted") parts.push(`node ${node} starts again, with nothing remembered`);
     }
     return parts.join("; ");
   }
 
-  name(node) { return this.about.labels?.[node] || `${node}`; }
+  // Where a node stands in the picture of the network: -1 to 1, both ways.
+  at(node) {
+    this.places ??= positions(this.nodes, this.about.edges || []);
+    return this.places[node];
+  }
+
+  name(node) {
+    return this.about.labels?.[node] || `${node}`;
+  }
 }

@@ -1,0 +1,64 @@
+// What all parts of the page share: what is shown, how to ask the server, and how to say something.
+
+export const $ = (id) => document.getElementById(id);
+
+export const S = {
+  view: "run",
+  experiment: {},
+  acts: [],
+  frame: 0,
+  run: null,
+  other: null, // the run beside it
+  beside: "",
+  playing: false,
+  clock: 0,
+  span: 12, // how much time the diagram shows
+  lesson: null,
+  step: 0,
+  state: null, // what the table of nodes shows
+};
+
+export function make(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+export function button(text, title, act) {
+  const made = make("button", { type: "button", textContent: text, title });
+  made.addEventListener("click", act);
+  return made;
+}
+
+export function say(sentence, good = false, ...more) {
+  const box = $("message");
+  box.hidden = !sentence;
+  box.replaceChildren(sentence || "", ...more.flatMap((each) => [" ", each]));
+  box.style.borderColor = good ? "var(--read)" : "";
+}
+
+export async function ask(what, body, raw = false) {
+  const token = new URLSearchParams(location.search).get("token");
+  let answer;
+  try {
+    answer = await fetch(`api/${what}`, {
+      method: body === undefined ? "GET" : "POST",
+      headers: token ? { "x-token": token } : {},
+      body: body === undefined || raw ? body : JSON.stringify(body),
+    });
+  } catch {
+    say("The lab does not answer: is peerlock lab still running? Start it again, then reload this page.");
+    return null;
+  }
+  let found = null;
+  try {
+    found = await answer.json();
+  } catch {
+    // what is not JSON has no sentence
+  }
+  if (!answer.ok || found === null) {
+    say(found?.error || `The lab answered with an error (${answer.status}). Its terminal says more.`);
+    return null;
+  }
+  return found;
+}
