@@ -30,6 +30,11 @@ class _Ear:
         return [words for words in self.said if words[0] == name]
 
 
+class _House(_Ear):
+    def may_beat(self) -> bool:
+        return True
+
+
 Ear: Any = _Ear
 
 
@@ -107,11 +112,7 @@ def test_an_order_survives_other_decisions() -> None:
 
 
 def test_an_answer_to_an_earlier_incarnation_confirms_nothing() -> None:
-    class House(_Ear):
-        def may_beat(self) -> bool:
-            return True
-
-    house: Any = House()
+    house: Any = _House()
     home = AtVoters(house, 5.0, OLD)
     home.arrive(A, 0.0)
     for at in range(5):
@@ -180,11 +181,7 @@ def test_a_backup_that_was_restored_is_not_believed() -> None:
 def test_an_incarnation_that_is_over_says_nothing_until_the_next_one_arrives() -> None:
     """Its node may hang: then the next one comes late, and meanwhile this one must not ask to be taken in again."""
 
-    class House(_Ear):
-        def may_beat(self) -> bool:
-            return True
-
-    house: Any = House()
+    house: Any = _House()
     home = AtVoters(house, 5.0, OLD)
     home.arrive(B, 0.0)
     home.on_word("v1", Ruling(Decision(1, (A,), OLD, 1)), 0.0)

@@ -89,7 +89,8 @@ def replace_voter(
     change the list of voters in the settings of every node: those that run have
     learned it from the group.
     """
-    from peerlock.net.booth import check_voters, give_order
+    from peerlock.net.booth import check_voters
+    from peerlock.net.order import give_order
     from peerlock.net.static import parse_address, tls_context
     from peerlock.node.voting import Order
 

@@ -265,6 +265,7 @@ class Lock:
         if timeout is not None:
             await self._wait(hold, timeout)
             return hold
+        # `_wait` without its timer, written out: it saves every contended grant a coroutine.
         future = hold._future = self._loop.create_future()
         try:
             await future

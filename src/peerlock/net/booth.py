@@ -1,7 +1,7 @@
 """A voter at its place, with its record, its lines and its clock.
 
 It lives in the bureau of the node whose name is among the voters (`net/embedded.py`), or in a process of its own
-(`peerlock node --voter`). The operator's order to put another voter into the place of a dead one is given here, too.
+(`peerlock node --voter`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from peerlock.errors import ProtocolError, RegistryError, UsageError
 from peerlock.net.bureau import log
 from peerlock.net.host import check_name, directory_for, make_private
 from peerlock.net.leased import check_tls, checked_lease
-from peerlock.net.lines import Dialler, Line, Party, close_server, connected, serve
+from peerlock.net.lines import Dialler, Line, Party, close_server, serve
+from peerlock.net.order import Visitor
 from peerlock.net.record import RecordFile, Stored
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address, tls_context
@@ -29,8 +30,6 @@ from peerlock.node.voting import Beat, Decision, Envelope, Order, Outcome, Rulin
 from peerlock.node.wire import OLDEST, VERSION, Peer
 
 Voters = tuple[tuple[str, str], ...]
-ORDER_S = 20.0  # for a voter to be replaced
-REACH_S = 3.0
 
 
 def check_voters(voters: Mapping[str, str]) -> Voters:
@@ -360,7 +359,7 @@ class Booth(Party):
     async def carry_out(self, line: Line, order: Order, voters: Voters) -> None:
         """If the new voter is there, and is who it should be: one that nobody reaches would cost the majority."""
         where = parse_address(order.new, order.address)
-        visitor = _Visitor(self)
+        visitor = Visitor(self)
         try:
             await visitor.reach(order.new, where)
         except (OSError, TimeoutError) as problem:
@@ -431,87 +430,3 @@ def booth_for(group: str, settings: Any) -> Booth:
         check_name("group", group), settings.name, voters, path, checked_lease(settings.lease_s),
         tls=tls, first_start=bool(settings.first_start), bind=settings.bind,
     )  # fmt: skip
-
-
-async def give_order(
-    group: str, voters: Voters, order: Order, tls: tuple[ssl.SSLContext, ssl.SSLContext] | None, name: str
-) -> Outcome:
-    """The operator's: ask one voter after the other to have it decided."""
-    problems = []
-    for voter, address in voters:
-        if voter == order.old:
-            continue
-        client = _Operator(group, tls, name, order)
-        where: Endpoint = parse_address(voter, address)
-        try:
-            transport, _ = await asyncio.wait_for(connected(client, voter, where), REACH_S)
-            try:
-                return await asyncio.wait_for(client.outcome, ORDER_S)
-            finally:
-                transport.close()
-        except (OSError, TimeoutError) as problem:
-            problems.append(f"{voter} at {where}: {str(problem) or 'no answer'}")
-            if client.asked:
-                problems[-1] += " (it was asked, and may still do it: give the same order again to see)"
-    return Outcome(False, f"No voter has carried it out: {'; '.join(problems)}.")
-
-
-class _Visitor(Party):
-    """A voter that wants to know whether another one is there."""
-
-    def __init__(self, booth: Booth) -> None:
-        self.booth = booth
-        self.group, self.name, self.tls, self.lease_s, self.source = (
-            booth.group, booth.name, booth.tls, booth.lease_s, booth.source
-        )  # fmt: skip
-        self.met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def reach(self, name: str, where: Endpoint) -> None:
-        transport, _ = await asyncio.wait_for(connected(self, name, where), REACH_S)
-        try:
-            await asyncio.wait_for(self.met, REACH_S)
-        finally:
-            transport.close()
-
-    def salute(self, sentence: str = "") -> Salute:
-        return self.booth.salute(sentence)
-
-    def counters(self, name: str) -> tuple[int, int]:
-        return self.booth.counters(name)
-
-    def greeted(self, line: Line, envelope: Envelope) -> None:
-        if not self.met.done():
-            self.met.set_result(None)
-
-    def not_let_in(self, line: Line, why: str) -> None:
-        if not self.met.done():
-            self.met.set_exception(ConnectionError(why))
-
-    def hear(self, line: Line, envelope: Envelope) -> None:
-        pass
-
-    def lost(self, line: Line) -> None:
-        self.not_let_in(line, "it has closed the line")
-
-
-class _Operator(Party):
-    asked = False
-
-    def __init__(self, group: str, tls: Any, name: str, order: Order) -> None:
-        self.group, self.tls, self.name, self.order = group, tls, name, order
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    def salute(self, sentence: str = "") -> Salute:
-        return Salute(OLDEST, self.group, self.name, False, 0, 0.0, -1, sentence, VERSION)
-
-    def greeted(self, line: Line, envelope: Envelope) -> None:
-        self.asked = True
-        line.say(self.order)
-
-    def hear(self, line: Line, envelope: Envelope) -> None:
-        if isinstance(envelope.word, Outcome) and not self.outcome.done():
-            self.outcome.set_result(envelope.word)
-
-    def lost(self, line: Line) -> None:
-        if not self.outcome.done():
-            self.outcome.set_exception(ConnectionError("the line was closed"))

@@ -199,18 +199,18 @@ class Multiprocessing(Blocking):
 
 
 class Flock(Blocking):
-    file: int | None = None
+    file = -1
 
     def use(self, name: str) -> None:
-        if self.file is not None:
+        if self.file >= 0:
             os.close(self.file)
         self.file = os.open(os.path.join(self.place.directory, f"{name}.flock"), os.O_CREAT | os.O_RDWR, 0o600)
 
     def take(self) -> None:
-        fcntl.flock(self.file, fcntl.LOCK_EX)  # type: ignore[arg-type]
+        fcntl.flock(self.file, fcntl.LOCK_EX)
 
     def give(self) -> None:
-        fcntl.flock(self.file, fcntl.LOCK_UN)  # type: ignore[arg-type]
+        fcntl.flock(self.file, fcntl.LOCK_UN)
 
 
 # -- of a server -------------------------------------------------------------------------------------------
