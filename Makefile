@@ -74,8 +74,9 @@ bench-peers: $(VENV)/test
 	scripts/debian_packages redis-server postgresql zookeeper etcd-server nats-server
 	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[peers]'
 	mkdir -p out
-	$(BIN)/peerlock bench peers --plot out/peers.svg
-	$(BIN)/peerlock bench curves --plot out/curves.svg
+	$(BIN)/peerlock bench peers --plot out/peers.svg --save out/peers.json
+	$(BIN)/peerlock bench curves --plot out/curves.svg --save out/curves.json
+	$(BIN)/peerlock bench takeover --save out/takeover.json
 
 # How long a picture of the lab takes, in a browser.
 bench-lab: $(VENV)/test

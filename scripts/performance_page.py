@@ -1,12 +1,13 @@
 """Put measured figures into docs/guide/performance.md: no figure there is typed by hand.
 
-python scripts/performance_page.py PEERS.json CURVES.json   (what `peerlock bench peers --json` and `curves --json` print)
+python scripts/performance_page.py out   (where `make bench-peers` has put its figures and plots)
 """
 
 from __future__ import annotations
 
 import platform
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import msgspec
 
 from peerlock.bench.peers.curves import Curves
 from peerlock.bench.peers.side_by_side import CROWDS, Comparison
+from peerlock.bench.takeover import Takeover
 
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "performance.md"
 
@@ -29,7 +31,11 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def sections(peers: Comparison, curves: Curves) -> dict[str, str]:
+def milliseconds(seconds: list[float]) -> list[str]:
+    return [f"{1000 * sorted(seconds)[len(seconds) // 2]:,.0f}", f"{1000 * max(seconds):,.0f}"]
+
+
+def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> dict[str, str]:
     found = {
         "run": f"Python {platform.python_version()}, two cores of a shared virtual machine, "
         f"median of {peers.runs} runs, {peers.seconds:g} s a scene.",
@@ -103,6 +109,15 @@ def sections(peers: Comparison, curves: Curves) -> dict[str, str]:
             ],
         ),
     }
+    found["takeover"] = table(
+        ["milliseconds", "lease", "killed: the next one is in", "longest", "left: the next one is in", "longest",
+         "leave took", "longest"],
+        [
+            [each.registry, "" if each.lease_s is None else f"{1000 * each.lease_s:,.0f}", *milliseconds(each.killed),
+             *milliseconds(each.left), *milliseconds(each.leaving)]
+            for each in takeovers
+        ],
+    )  # fmt: skip
     for of in CROWDS:
         found[f"crowd{of}"] = table(
             [
@@ -133,16 +148,20 @@ def sections(peers: Comparison, curves: Curves) -> dict[str, str]:
     return found
 
 
-def main(peers_file: str, curves_file: str) -> None:
-    peers = msgspec.json.decode(Path(peers_file).read_bytes(), type=Comparison, strict=False)
-    curves = msgspec.json.decode(Path(curves_file).read_bytes(), type=Curves)
+def main(directory: str) -> None:
+    place = Path(directory)
+    peers = msgspec.json.decode((place / "peers.json").read_bytes(), type=Comparison, strict=False)
+    curves = msgspec.json.decode((place / "curves.json").read_bytes(), type=Curves)
+    takeovers = msgspec.convert(msgspec.json.decode((place / "takeover.json").read_bytes())["rows"], list[Takeover])
     text = PAGE.read_text()
-    for name, words in sections(peers, curves).items():
+    for name, words in sections(peers, curves, takeovers).items():
         text, count = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, w=words: f"{m[1]}\n{w}\n\n{m[2]}", text, flags=re.DOTALL
         )
         assert count == 1, f"{PAGE} has no place for {name}"
     PAGE.write_text(text)
+    for plot in ("peers.svg", "curves.svg"):
+        shutil.copy(place / plot, PAGE.parent / "img" / plot)
 
 
 if __name__ == "__main__":

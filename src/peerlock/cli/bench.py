@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -199,6 +200,15 @@ def bench_algorithms(
     console().print(table)
 
 
+def _kept(figures: Any, save: Path | None, as_json: bool) -> bool:
+    """Written into the file, if there is one. True: printed as JSON, so nothing else is."""
+    if save is not None:
+        save.write_text(dumps(figures, indent=1) + "\n")
+    if as_json:
+        print_json(figures)
+    return as_json
+
+
 @bench.command("peers")
 def bench_peers(
     only: Annotated[
@@ -207,6 +217,7 @@ def bench_peers(
     runs: Annotated[int, typer.Option(help="How often all of it runs; the median counts.", min=1)] = 3,
     seconds: Annotated[float, typer.Option(help="For each scene.", min=0.2)] = 2.0,
     plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file: SVG, PNG or PDF.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write all figures into this file, too: JSON.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """This lock beside the locks that people use today: the same work, on this machine, in one run.
@@ -221,14 +232,14 @@ def bench_peers(
 
     rows = side_by_side.chosen([word.strip() for word in only.split(",") if word.strip()])
     check_output(plot, ".svg", ".png", ".pdf")
+    check_output(save, ".json")
     with stepping(side_by_side.steps(rows, runs)) as step:
         found = side_by_side.compare(rows, runs, seconds, step)
     if plot is not None:
         from peerlock.bench.peers.plots import draw
 
         draw(found, plot)
-    if json:
-        print_json(msgspec.to_builtins(found, str_keys=True))
+    if _kept(msgspec.to_builtins(found, str_keys=True), save, json):
         return
     for part in shown(found):
         console().print(part)
@@ -238,6 +249,7 @@ def bench_peers(
 def bench_curves(
     seconds: Annotated[float, typer.Option(help="For each point.", min=0.2)] = 2.0,
     plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file: SVG, PNG or PDF.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write all figures into this file, too: JSON.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """What this lock costs with 2 to 20 members, up to 100,000 names, up to 1,000 waiters, TLS, and each registry."""
@@ -247,14 +259,53 @@ def bench_curves(
     from peerlock.bench.peers.tables import shown_curves
 
     check_output(plot, ".svg", ".png", ".pdf")
+    check_output(save, ".json")
     with stepping(curves.steps()) as step:
         found = curves.curves(seconds, step)
     if plot is not None:
         from peerlock.bench.peers.plots import draw_curves
 
         draw_curves(found, plot)
-    if json:
-        print_json(msgspec.to_builtins(found))
+    if _kept(msgspec.to_builtins(found), save, json):
         return
     for part in shown_curves(found):
         console().print(part)
+
+
+@bench.command("takeover")
+def bench_takeover(
+    registry: Annotated[
+        str, typer.Option(help="Only this one: host, embedded or etcd. All of them if nothing is said.")
+    ] = "",
+    lease: Annotated[float, typer.Option(help="Seconds; on one host there are no leases.", min=0.5)] = 2.0,
+    runs: Annotated[int, typer.Option(help="How often, each way.", min=1)] = 5,
+    save: Annotated[Path | None, typer.Option(help="Write all figures into this file, too: JSON.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """How long a lock is nobody's when its holder is killed, or leaves: real processes, each registry."""
+    import msgspec
+
+    from peerlock.bench import takeover
+    from peerlock.errors import UsageError
+
+    if registry and registry not in takeover.REGISTRIES:
+        raise UsageError(f"There is no registry {registry!r} to measure; there are: {', '.join(takeover.REGISTRIES)}.")
+    check_output(save, ".json")
+    wanted = (registry,) if registry else takeover.REGISTRIES
+    skipped = {each: why for each in wanted if (why := takeover.missing(each))}
+    with stepping(2 * runs * (len(wanted) - len(skipped))) as step:
+        rows = [takeover.takeover(each, lease, runs, step) for each in wanted if each not in skipped]
+    if _kept({"rows": msgspec.to_builtins(rows), "skipped": skipped}, save, json):
+        return
+    table = Table(
+        "registry", "lease", "killed: next one in", "longest", "left: next one in", "longest", "leave took", "longest"
+    )
+    for row in rows:
+        of = [row.killed, row.left, row.leaving]
+        figures = [f"{1000 * value:,.1f} ms" for each in of for value in (sorted(each)[len(each) // 2], max(each))]
+        table.add_row(row.registry, "" if row.lease_s is None else f"{row.lease_s:g} s", *figures)
+    out = console()
+    out.print(table)
+    out.print(f"Medians of {runs}. Killed: from SIGKILL; left: from the call of leave.")
+    for each, command in skipped.items():
+        out.print(f"Skipped: {each}. Install it: {command}")
