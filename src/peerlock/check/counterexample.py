@@ -32,15 +32,24 @@ def transcript(model: Model, way: Sequence[Step], setting: Sequence[str], title:
 
 
 def events(model: Model, way: Sequence[Step], about: Mapping[str, Any]) -> list[Event]:
-    """The way as a trace: the time is the number of the step."""
+    """The way as a trace: the time is the number of the step. What is under way at its start was sent at time 0."""
     keeper = Keeper()
     keeper.run({**about, "nodes": len(model.nodes)})
     flight: list[tuple[int, Any, Any, Any]] = []  # id, source, to, message
     number = 0
     before = model.first
     for at, node in enumerate(model.nodes):
-        if model.local(at, before[at]).where == "inside":
-            keeper.entered(0.0, node, model.local(at, before[at]).mode)
+        local = model.local(at, before[at])
+        if local.where == "inside":
+            keeper.entered(0.0, node, local.mode)
+        elif local.where == "waiting":
+            keeper.requested(0.0, node, local.mode, 0.0)
+        elif local.where == "crashed":
+            keeper.crashed(0.0, node)
+        for early in model.inbox(at, before[at]):
+            number += 1
+            flight.append((number, early.source, node, early.message))
+            keeper.sent(0.0, number, early.source, node, early.message)
     for t, step in enumerate(way, 1):
         if step.at < 0:
             before = step.row

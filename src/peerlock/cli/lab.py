@@ -91,7 +91,7 @@ def serve(made: Any, host: str, port: int, fragment: str, open_page: bool) -> No
         raise UsageError(
             f"The lab cannot listen at {host}:{port}: {problem.strerror}. Give another --port, or 0."
         ) from None
-    shown = f"[{host}]" if ":" in host else host
+    shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     token = f"?token={made.token}" if made.token else ""
     address = f"http://{shown}:{listening.getsockname()[1]}/{token}{fragment}"
     print(f"The lab is at {address}  (Ctrl-C ends it)", flush=True)

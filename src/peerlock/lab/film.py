@@ -34,7 +34,7 @@ from peerlock.sim.workload import Work
 from peerlock.sim.world import Place, World
 from peerlock.trace import Event, Keeper, retell, told
 
-MOST_FRAMES = 20_000
+MOST_FRAMES, MOST_NODES = 20_000, 1_000
 VERBS = ("deliver", "delay", "lose", "drop", "request", "release", "fire", "crash", "restart", "pause", "resume")
 
 
@@ -99,6 +99,10 @@ def shoot(plan: Plan) -> Film:
     """Run it."""
     if not 1 <= plan.frames <= MOST_FRAMES:
         raise UsageError(f"A film has between 1 and {MOST_FRAMES:,} frames; got {plan.frames}.")
+    if (plan.experiment.nodes or 0) > MOST_NODES:
+        raise UsageError(
+            f"More than {MOST_NODES:,} nodes are too many to watch; peerlock sim runs {plan.experiment.nodes:,}."
+        )
     for act in plan.acts:
         if act.verb not in VERBS:
             raise UsageError(f"{act.verb!r} cannot be done to a run; what can: {', '.join(VERBS)}.")
@@ -171,10 +175,10 @@ class _Camera:
         while len(self.film.frames) < most:
             with self.watched():
                 self.do_acts()
+                if len(self.film.frames) >= most:
+                    break
                 more = self.world.step()
             if not more:
-                if any(event.event != "end" for event in self.events[self.seen :]):
-                    self.frame(self.world.now)  # what was done last left nothing to do
                 stuck = self.world.stuck()
                 self.film.ended = (
                     f"Nothing is left to do, and {_nodes(stuck)} in vain." if stuck else "Nothing is left to do."
@@ -197,7 +201,8 @@ class _Camera:
                 frame.ran[node] = self.ran[id(place.algorithm)]
             before = self.film.changes.setdefault(node, [])
             state = self.state(node, place.algorithm)
-            now = Change(at, place.phase, state, tuple(sorted(place.timers)))
+            phase = place.phase if place.backlog is None else "stopped"
+            now = Change(at, phase, state, tuple(sorted(place.timers)))
             if not before or replace(before[-1], frame=at) != now:
                 before.append(now)
         self.ran.clear()
@@ -222,11 +227,18 @@ class _Camera:
                 assert done is None
             except UsageError as problem:
                 self.film.refused[number] = str(problem)
+            if self.seen < len(self.events):
+                self.frame(self.world.now)  # what somebody does is seen before anything comes of it
 
     def place(self, node: Node) -> Place:
         if node not in self.world.places:
             raise UsageError(f"There is no node {node} at this moment.")
         return self.world.places[node]
+
+    def awake(self, node: Node) -> Place:
+        if self.place(node).backlog is not None:
+            raise UsageError(f"Node {node} is stopped: let it go on first.")
+        return self.place(node)
 
     def taken(self, id: int) -> tuple[float, int, Any, Node, Any]:
         """A message in flight, taken out of the queue."""
@@ -236,7 +248,10 @@ class _Camera:
                 self.world.queue.pop()
                 heapify(self.world.queue)
                 return entry
-        raise UsageError(f"Message {id} is not under way at this moment: it has arrived, or was not sent yet.")
+        raise UsageError(
+            f"Message {id} is not under way at this moment: it has arrived (at a node that is stopped it waits there), or "
+            "was not sent yet."
+        )
 
     def deliver(self, id: int) -> None:
         _, number, place, source, message = self.taken(id)
@@ -251,8 +266,17 @@ class _Camera:
         self.world.rename(-number, id)
 
     def delay(self, id: int) -> None:
+        world = self.world
         due, number, place, source, message = self.taken(id)
-        heappush(self.world.queue, (due + 5.0 * (due - self.world.now + 1.0), number, place, source, message))
+        later = due + 5.0 * (due - world.now + 1.0)
+        heappush(world.queue, (later, number, place, source, message))
+        if world.network.fifo:  # what was sent after it, and what will be, waits for it
+            world.queue[:] = [
+                (max(t, later), n, to, j, m) if to is place and j == source and n > number else (t, n, to, j, m)
+                for t, n, to, j, m in world.queue
+            ]
+            heapify(world.queue)
+            world.keep_order(source, place.me, later)
 
     def lose(self, id: int) -> None:
         _, _, place, _, _ = self.taken(id)
@@ -261,14 +285,14 @@ class _Camera:
     drop = lose
 
     def request(self, node: Node) -> None:
-        place = self.place(node)
+        place = self.awake(node)
         if place.phase != "idle":
             raise UsageError(f"Node {node} is {place.phase}: only one that is idle can ask.")
         place.current = Work(0.0, 1.0, "write")
         place.begin(self.world.now)
 
     def release(self, node: Node) -> None:
-        place = self.place(node)
+        place = self.awake(node)
         if place.phase != "inside":
             raise UsageError(f"Node {node} is {place.phase}: only one that is inside can leave.")
         queue = self.world.queue
@@ -277,7 +301,7 @@ class _Camera:
         place.go_out()
 
     def fire(self, node: Node) -> None:
-        timers = self.place(node).timers
+        timers = self.awake(node).timers
         if not timers or self.place(node).phase == "crashed":
             raise UsageError(f"No timer runs at node {node}.")
         self.world.fire(node, min(timers, key=lambda name: timers[name]))

@@ -11,6 +11,7 @@ import io
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,8 +23,8 @@ from peerlock.check.model import Letter, Local, Model
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Search
 from peerlock.contract import Node
-from peerlock.errors import UsageError
-from peerlock.lab.film import Act, Film, Plan, at_frame, classes, shoot, show
+from peerlock.errors import TraceError, UsageError
+from peerlock.lab.film import MOST_NODES, Act, Film, Plan, at_frame, classes, shoot, show
 from peerlock.observe import diagram, metrics, shiviz
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.trace import Event, Writer, retell
@@ -52,12 +53,18 @@ def plan_of(question: Question) -> Plan:
 
 
 def film_of(plan: Plan) -> Film:
-    key = msgspec.json.encode(plan)
+    key = msgspec.json.encode((plan, _written(plan.experiment)))
     film = _films.pop(key, None) or shoot(plan)
     _films[key] = film
     while len(_films) > KEPT:
         _films.popitem(last=False)
     return film
+
+
+def _written(experiment: Experiment) -> list[int]:
+    """When the files of somebody's own that it names were last written."""
+    named = (experiment.algorithm.rpartition(":")[0], experiment.topology or "")
+    return [path.stat().st_mtime_ns for path in map(Path, named) if path.is_file()]
 
 
 # -- answers -----------------------------------------------------------------------------------------------
@@ -148,7 +155,7 @@ def state(question: Question) -> dict[str, Any]:
 def counters(found: Film, frame: int) -> dict[str, Any]:
     counted = metrics.Metrics()
     events = [event for each in found.frames[: frame + 1] for event in each.events]
-    retell([Event("run", about=found.about), *events], counted)
+    retell([Event("run", about=found.about), *events, Event("end", found.frames[frame].t)], counted)
     costs = [cost.messages for cost in counted.made]
     return {
         "messages": counted.messages,
@@ -218,6 +225,9 @@ def check(question: Question) -> dict[str, Any]:
     world = at_frame(plan, question.frame)
     experiment, prepared = plan.experiment, plan.experiment.prepare()
     timed = prepared.chosen.needs.delay_bound
+    stopped = [node for node, place in world.places.items() if place.backlog is not None]
+    if stopped:
+        raise UsageError(f"Node {stopped[0]} is stopped, and the checker knows no such nodes: let it go on first.")
     if len(world.places) > 5:
         raise UsageError(
             f"The checker looks at every interleaving: with {len(world.places)} nodes that takes too long. Five at most."
@@ -232,12 +242,12 @@ def check(question: Question) -> dict[str, Any]:
     search = Search(model, checks)
     outcome = search.run(MOST_STATES, MOST_SECONDS)
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
-    way = search.way_to(outcome.row) if outcome.row is not None else ()
+    way = search.way_to(outcome.row) if outcome.row is not None else []
     answer: dict[str, Any] = {
         "verdicts": verdicts, "states": outcome.states, "finished": outcome.finished, "violated": outcome.violated,
         "steps": counterexample.steps(model, way), "entries": most, "from_start": timed,
     }  # fmt: skip
-    if way:
+    if outcome.row is not None:
         events = counterexample.events(model, way, {"algorithm": prepared.chosen.name})
         answer["frames"] = [
             [float(at), [compact(event) for event in events if event.event != "run" and int(event.t) == at]]
@@ -307,7 +317,16 @@ def framed(events: list[Event]) -> list[list[Any]]:
 def recorded(events: list[Event]) -> dict[str, Any]:
     """A trace file as something to watch."""
     about = events[0].about or {}
-    there = {event.node for event in events if event.node}
+    there = {
+        node
+        for event in events
+        for node in (event.node, *(event.to if isinstance(event.to, list) else [event.to]))
+        if node is not None and event.event != "run"
+    } - {0}
+    if not all(1 <= node <= MOST_NODES for node in there):
+        raise TraceError(
+            f"the trace has a node {min(there) if min(there) < 1 else max(there)}: nodes are 1 to {MOST_NODES:,}."
+        )
     return {
         "about": {
             "algorithm": about.get("algorithm", "trace"), "nodes": max([about.get("nodes", 0), *there]),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,14 @@ from peerlock.lab.questions import Question
 
 STATIC = Path(__file__).with_name("static")
 LIVE_S = 0.5
-LARGEST = 4 * 2**20  # of a question: a trace file may be dropped on the page
+LARGEST = 64 * 2**20  # that anybody may send: a trace file may be dropped on the page
+
+
+# The page is nobody's frame, and takes nothing from elsewhere.
+ALONE = {
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'",
+}
 
 
 class Lab:
@@ -61,7 +70,7 @@ class Lab:
         )
 
     async def page(self, request: Request) -> Response:
-        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-store"})
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-store", **ALONE})
 
     async def about(self, request: Request) -> Response:
         return _json({"algorithms": questions.algorithms(), "group": self.group, "trace": self.trace})
@@ -81,11 +90,10 @@ class Lab:
         """A trace file, as it was dropped on the page."""
         from peerlock import trace
 
-        body = await request.body()
-        try:
-            return _json(questions.recorded(trace.parse(body, "the file")))
-        except PeerlockError as problem:
-            return _json({"error": str(problem)}, 400)
+        body = await _body(request)
+        if body is None:
+            return _json({"error": TOO_LARGE}, 413)
+        return await _thought(lambda: questions.recorded(trace.parse(body, "the file")))
 
     async def live(self, socket: WebSocket) -> None:
         await socket.accept()
@@ -106,15 +114,56 @@ class Lab:
 
 
 async def _answered(request: Request, answer: Callable[[Question], Any]) -> Response:
-    body = await request.body()
+    body = await _body(request)
+    if body is None:
+        return _json({"error": TOO_LARGE}, 413)
     try:
         question = msgspec.json.decode(body, type=Question)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return _json({"error": f"The page asked what the server does not understand: {problem}."}, 400)
-    try:
-        return _json(await asyncio.to_thread(answer, question))
-    except PeerlockError as problem:
-        return _json({"error": str(problem)}, 400)
+    return await _thought(lambda: answer(question))
+
+
+TOO_LARGE = f"The lab takes {LARGEST // 2**20} MB at most."
+
+
+async def _body(request: Request) -> bytes | None:
+    """What was sent; None: too much."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            return None
+    return bytes(body)
+
+
+async def _thought(answer: Callable[[], Any]) -> Response:
+    """An answer that takes a while, or a sentence: also for what should not have happened."""
+
+    def found() -> Response:
+        try:
+            return _json(answer())
+        except PeerlockError as problem:
+            return _json({"error": in_the_page(str(problem))}, 400)
+        except Exception as problem:
+            traceback.print_exc()
+            return _json(
+                {"error": f"The lab has failed ({problem!r}). Its terminal says where; please report it."}, 500
+            )
+
+    return await asyncio.to_thread(found)
+
+
+# What the command line calls otherwise.
+_WORDS = {
+    "--topology": "network", "-n": "nodes", "--nodes": "nodes", "--fifo": "“in order”", "--delay": "delays",
+    "--load": "work", "--entries": "entries", "--seed": "seed", "--as-printed": "“as printed”",
+}  # fmt: skip
+
+
+def in_the_page(sentence: str) -> str:
+    """The same sentence for somebody who has a form before him, and no options."""
+    return re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda found: _WORDS.get(found[0], found[0]), sentence)
 
 
 def _json(value: Any, status: int = 200) -> Response:
@@ -132,7 +181,8 @@ class _Guard:
         if not why:
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await _json({"error": why}, 403)(scope, receive, send)
+            said = Response(why, 403, media_type="text/plain") if scope["path"] == "/" else _json({"error": why}, 403)
+            await said(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 4403, "reason": why[:120]})
 

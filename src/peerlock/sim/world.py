@@ -134,6 +134,10 @@ class World:
         self.tell.restarted(self.now, node)
         new.go_on()
 
+    def keep_order(self, source: Node, to: Node, t: float) -> None:
+        """Nothing that is sent from now on arrives there before `t`."""
+        self._last[source, to] = max(t, self._last.get((source, to), 0.0))
+
     def fire(self, node: Node, name: str) -> None:
         """A timer of that node is up now, before its time."""
         place = self.places[node]

@@ -17,7 +17,7 @@ export const VERBS = [
   "resume",
 ];
 
-export function write({ view, experiment, acts, frame, beside, lesson, step }) {
+export function write({ view, experiment, acts, frame, beside, lesson, step, check }) {
   const parts = [];
   const put = (key, value) =>
     parts.push(
@@ -36,6 +36,7 @@ export function write({ view, experiment, acts, frame, beside, lesson, step }) {
   if (acts?.length) put("acts", acts.map((act) => `${act.at}.${act.verb}.${act.what}`).join(","));
   if (beside) put("beside", beside);
   if (frame) put("at", frame);
+  if (check) put("check", "yes");
   return "#" + parts.join("&");
 }
 
@@ -59,6 +60,7 @@ export function read(hash) {
       if (/^\d+$/.test(value)) found[key === "at" ? "frame" : key] = +value;
       else found.problems.push(`${key} must be a whole number, not ${value}.`);
     } else if (key === "beside") found.beside = value;
+    else if (key === "check") found.check = value === "yes";
     else if (key === "view") {
       if (["run", "pair", "lessons", "live"].includes(value)) found.view = value;
       else found.problems.push(`There is no view ${value}.`);

@@ -9,14 +9,28 @@ import { Run } from "./run.js";
 import { $, S, ask, button, make, say } from "./shared.js";
 
 const hits = { messages: [], nodes: [], arrows: [] }; // what stands where in the pictures
+const trusted = new Set(); // files that somebody has named himself, or agreed to
+const isCode = (name) => /\.py(:|$)/.test(name) && !trusted.has(name);
 let about = { algorithms: [], group: "", trace: null };
 
 // -- runs ----------------------------------------------------------------------------------------------------
 
 async function shoot(keepFrame = 0) {
-  S.playing = false;
+  play(false);
+  $("verdict").replaceChildren();
+  const unknown = [S.experiment.algorithm, S.view === "pair" ? S.beside : ""].find(isCode);
+  if (unknown) {
+    const trust = () => (trusted.add(unknown), shoot(keepFrame));
+    say(
+      `This address runs Python code of yours: ${unknown}. Run it only if you know what it does.`,
+      false,
+      button("run it", "", trust),
+    );
+    return false;
+  }
   const film = await ask("film", { experiment: S.experiment, acts: S.acts });
   if (!film) return false;
+  S.from = null;
   S.run = new Run(film, { experiment: S.experiment, acts: S.acts });
   S.other = null;
   if (S.view === "pair" && S.beside) {
@@ -35,15 +49,16 @@ async function shoot(keepFrame = 0) {
     ...(anyway ? [button("lose it all the same", "and see", () => act("drop", lost.what))] : []),
   );
   if (newest !== undefined) S.acts = S.acts.filter((_, at) => !(at in S.run.refused));
-  S.span = Math.max(2, Math.min(40, S.run.longest * 5 || 12));
+  S.span = Math.max(2, Math.min(40, S.run.usual * 8 || 12));
   go(Math.min(keepFrame, S.run.last));
   return newest === undefined;
 }
 
-function show(film, words) {
+function show(film, words, from = null) {
+  play(false);
   S.run = new Run(film, null);
   S.other = null;
-  S.playing = false;
+  S.from = from; // the address that leads here
   S.span = Math.max(8, Math.min(40, S.run.frames.length));
   say(words, true);
   go(0);
@@ -54,6 +69,7 @@ async function act(verb, what) {
     say("This was recorded: it can be looked at, not changed. Run it to change it.");
     return;
   }
+  S.strayed = true;
   const past = S.acts.filter((each) => each.at <= S.frame + 1);
   const forked = past.length < S.acts.length;
   const before = S.acts;
@@ -89,7 +105,12 @@ function draw() {
   if (!S.run) return;
   const began = performance.now();
   const drawn = diagram($("diagram-a"), S.run, S.frame, S.span, undefined, hits.arrows);
-  if (S.other) diagram($("diagram-b"), S.other, S.other.frameAt(S.run.time(S.frame)), S.span, S.run.time(S.frame));
+  if (S.other) {
+    // In step by the clock; when the first run is over the other one is shown to its end.
+    const over = S.frame === S.run.last;
+    const beside = over ? S.other.last : S.other.frameAt(S.run.time(S.frame));
+    diagram($("diagram-b"), S.other, beside, S.span, Math.max(S.run.time(S.frame), over ? S.other.time(beside) : 0));
+  }
   network($("network"), S.run, S.frame, S.clock, hits);
   $("scrub").max = S.run.last;
   $("scrub").value = S.frame;
@@ -112,24 +133,38 @@ function details() {
   $("acts").textContent = S.acts.length
     ? `Done to this run: ${S.acts.map((a) => `before step ${a.at} ${a.verb} ${a.what}`).join("; ")}.`
     : "";
-  for (const id of ["check", "copy"]) $(id).disabled = S.run.fixed;
+  $("check").disabled = S.run.fixed;
+  $("copy").disabled = S.run.fixed && !S.from;
   for (const button of document.querySelectorAll("[data-export]"))
     button.disabled = S.run.fixed && !(button.dataset.export === "itf" && S.run.itf);
-  if (!S.run.fixed && S.view !== "live")
-    history.replaceState(
-      null,
-      "",
-      address.write({
-        view: S.view,
-        experiment: S.experiment,
-        acts: S.acts,
-        frame: S.frame,
-        beside: S.view === "pair" ? S.beside : "",
-        lesson: S.view === "lessons" ? S.lesson : undefined,
-        step: S.step,
-      }),
-    );
+  if (S.view !== "live") history.replaceState(null, "", S.from || (S.run.fixed ? location.hash : here()));
   tables(act);
+}
+
+// The address of what is shown. Who has left the path of a lesson has a run of his own.
+function here(more = {}) {
+  const inLesson = S.view === "lessons" && !S.strayed;
+  return address.write({
+    view: S.view === "lessons" && S.strayed ? "run" : S.view,
+    experiment: S.experiment,
+    acts: S.acts,
+    frame: S.frame,
+    beside: S.view === "pair" ? S.beside : "",
+    lesson: inLesson ? S.lesson : undefined,
+    step: S.step,
+    ...more,
+  });
+}
+
+// A run of one's own, by the form.
+async function own() {
+  const before = [S.experiment, S.acts, S.beside];
+  gather();
+  S.acts = [];
+  trusted.add(S.experiment.algorithm);
+  history.pushState(null, "", location.hash);
+  S.strayed = true;
+  if (!(await shoot(0))) [S.experiment, S.acts, S.beside] = before;
 }
 
 // What was clicked in a picture: a message under way, or a node.
@@ -173,7 +208,7 @@ function tick(now) {
   if (!S.playing) return;
   const seconds = Math.min(0.1, (now - before) / 1000);
   before = now;
-  S.clock += seconds * $("speed").value * (S.run.longest || 1);
+  S.clock += seconds * $("speed").value * (S.run.usual * 1.5 || 1);
   let moved = false;
   while (S.frame < S.run.last && S.run.time(S.frame + 1) <= S.clock) {
     S.frame++;
@@ -207,37 +242,54 @@ function stepTo(frame) {
 
 // -- the checker, files --------------------------------------------------------------------------------------
 
-async function check() {
-  if (!S.run || S.run.fixed) return;
-  $("verdict").textContent = "Looking at every interleaving …";
-  const found = await ask("check", { experiment: S.experiment, acts: S.acts, frame: S.frame });
-  if (!found) {
-    $("verdict").textContent = "";
+async function check(openIt = false) {
+  if (!S.run) return;
+  if (S.run.fixed) {
+    say("This was recorded, and is not searched. Run it, then ask again.");
     return;
   }
+  const run = S.run;
+  const frame = S.frame;
+  $("verdict").textContent = "Looking at every interleaving …";
+  const found = await ask("check", { ...run.plan, frame });
+  if (run !== S.run) return; // somebody has gone on to another run
+  $("verdict").replaceChildren();
+  if (!found) return;
   const states = found.states.toLocaleString("en");
+  const from = found.from_start ? "the start" : `step ${frame}`;
   if (found.violated) {
-    $("verdict").replaceChildren(
-      make("span", {
-        className: "bad",
-        textContent: `Yes: ${found.violated} is violated, ${found.steps.length} steps from ${found.from_start ? "the start" : "here"}. `,
-      }),
-      button("open the counterexample", "watch how", () =>
-        show(
-          found,
-          `The shortest way from ${found.from_start ? "the start" : "there"} to where ${found.violated} is violated.`,
-        ),
-      ),
+    const link = here({ frame, lesson: undefined, view: "run", check: true });
+    const look = () => show(found, `The shortest way from ${from} to where ${found.violated} is violated.`, link);
+    const words = `Yes: ${found.violated} is violated, ${found.steps.length} steps from ${from}. `;
+    $("verdict").append(
+      make("span", { className: "bad", textContent: words }),
+      button("open the counterexample", "watch how", look),
     );
-  } else
-    $("verdict").replaceChildren(
-      make("span", {
-        className: "good",
-        textContent: found.finished
-          ? `No: ${states} states, all of them good, with ${found.entries} ${found.from_start ? "" : "more "}${found.entries > 1 ? "entries" : "entry"} each${found.from_start ? ", from the start, if no message is late" : ""}.`
-          : `Not in the first ${states} states; there are more.`,
-      }),
-    );
+    if (openIt) look();
+    return;
+  }
+  const more = `${found.entries} ${found.from_start ? "" : "more "}${found.entries > 1 ? "entries" : "entry"} each`;
+  const late = found.from_start ? ", if no message is late" : "";
+  const good = `No: ${states} states from ${from}, all of them good, with ${more}${late}.`;
+  const words = found.finished ? good : `Not in the first ${states} states from ${from}; there are more.`;
+  $("verdict").append(make("span", { className: "good", textContent: words }));
+}
+
+// The diagram as it is seen, on its background.
+function png() {
+  if (!S.run) return say("There is no run yet.");
+  const drawn = $("diagram-a");
+  const copy = make("canvas", { width: drawn.width, height: drawn.height });
+  const c = copy.getContext("2d");
+  c.fillStyle = getComputedStyle(drawn).backgroundColor;
+  c.fillRect(0, 0, copy.width, copy.height);
+  c.drawImage(drawn, 0, 0);
+  copy.toBlob((blob) => save(blob, `${S.run.about.algorithm}.png`));
+}
+
+function zoom(by) {
+  S.span *= by;
+  paint();
 }
 
 function save(text, name, kind = "text/plain") {
@@ -272,6 +324,7 @@ async function lesson(which, step) {
   $("lesson-next").disabled = step === one.steps.length - 1;
   S.experiment = { ...one.experiment, ...(now.experiment || {}) };
   S.acts = now.acts || [];
+  S.strayed = false;
   fill();
   limits();
   await shoot(now.frame === "end" ? 1e9 : now.frame || 0);
@@ -289,6 +342,12 @@ function lessons() {
 }
 
 // -- views -----------------------------------------------------------------------------------------------------
+
+// Somebody's choice: the way back leads to where he was.
+function turnTo(name) {
+  history.pushState(null, "", location.hash);
+  return view(name);
+}
 
 async function view(name) {
   play(false);
@@ -308,7 +367,7 @@ async function view(name) {
   else {
     document.body.classList.remove("in-lesson");
     if (name === "pair" && !S.beside) {
-      S.beside = S.experiment.algorithm === "suzuki-kasami-a" ? "ricart-agrawala" : "suzuki-kasami-a";
+      S.beside = S.experiment.algorithm === "ricart-agrawala" ? "suzuki-kasami-a" : "ricart-agrawala";
       $("other").value = S.beside;
     }
     await shoot(S.frame);
@@ -369,9 +428,7 @@ function limits() {
 function connect() {
   $("setup").addEventListener("submit", (event) => {
     event.preventDefault();
-    gather();
-    S.acts = [];
-    shoot(0);
+    own();
   });
   $("algorithm").addEventListener("change", limits);
   $("first").addEventListener("click", () => stepTo(0));
@@ -379,9 +436,12 @@ function connect() {
   $("forward").addEventListener("click", () => stepTo(S.frame + 1));
   $("last").addEventListener("click", () => stepTo(1e9));
   $("play").addEventListener("click", () => play());
+  $("closer").addEventListener("click", () => zoom(1 / 1.5));
+  $("farther").addEventListener("click", () => zoom(1.5));
   $("scrub").addEventListener("input", () => stepTo(+$("scrub").value));
-  $("check").addEventListener("click", check);
+  $("check").addEventListener("click", () => check());
   $("copy").addEventListener("click", async () => {
+    if (!S.run) return say("There is no run yet.");
     try {
       await navigator.clipboard.writeText(location.href);
       say("The address is copied: whoever opens it with peerlock lab sees this run.", true);
@@ -389,14 +449,15 @@ function connect() {
       say(location.href, true);
     }
   });
-  $("png").addEventListener("click", () => $("diagram-a").toBlob((blob) => save(blob, `${S.run.about.algorithm}.png`)));
+  $("png").addEventListener("click", png);
   for (const each of document.querySelectorAll("[data-export]"))
     each.addEventListener("click", async () => {
+      if (!S.run) return say("There is no run yet.");
       if (each.dataset.export === "itf" && S.run.itf) {
         save(JSON.stringify(S.run.itf, null, 1), `${S.run.about.algorithm}.itf.json`, "application/json");
         return;
       }
-      const found = await ask("export", { experiment: S.experiment, acts: S.acts, format: each.dataset.export });
+      const found = await ask("export", { ...S.run.plan, format: each.dataset.export });
       if (found) save(found.text, found.name);
     });
   $("file").addEventListener("change", async () => {
@@ -409,7 +470,7 @@ function connect() {
   $("network").addEventListener("click", pointed);
   $("diagram-a").addEventListener("click", pointed);
   for (const tab of document.querySelectorAll("[role=tab]"))
-    tab.addEventListener("click", () => view(tab.dataset.view));
+    tab.addEventListener("click", () => turnTo(tab.dataset.view));
   $("theme").addEventListener("click", theme);
   $("help").addEventListener("click", () => $("keys").showModal());
   $("lesson-next").addEventListener("click", () => lesson(S.lesson, S.step + 1));
@@ -434,26 +495,20 @@ function connect() {
       ArrowLeft: () => stepTo(S.frame - (event.shiftKey ? 10 : 1)),
       Home: () => stepTo(0),
       End: () => stepTo(1e9),
-      "+": () => {
-        S.span /= 1.5;
-        paint();
-      },
-      "-": () => {
-        S.span *= 1.5;
-        paint();
-      },
-      c: check,
+      "+": () => zoom(1 / 1.5),
+      "-": () => zoom(1.5),
+      c: () => check(),
       t: theme,
       "?": () => $("keys").showModal(),
       d: () => {
         const first = S.run && arrivals(S.run, S.frame)[0];
         if (first) act("deliver", first.id);
-        else say("Nothing is under way at this moment.");
+        else say(S.run ? "Nothing is under way at this moment." : "There is no run yet.");
       },
-      1: () => view("run"),
-      2: () => view("pair"),
-      3: () => view("lessons"),
-      4: () => view("live"),
+      1: () => turnTo("run"),
+      2: () => turnTo("pair"),
+      3: () => turnTo("lessons"),
+      4: () => turnTo("live"),
     };
     if (keys[event.key]) {
       event.preventDefault();
@@ -466,6 +521,7 @@ function theme() {
   const root = document.documentElement,
     dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
   forgetColours();
   paint();
 }
@@ -487,12 +543,14 @@ async function open() {
   fill();
   limits();
   await view(about.group && !location.hash ? "live" : said.view);
+  if (said.check) await check(true);
   if (about.trace && !location.hash) show(about.trace, "As it was recorded.");
   if (said.problems.length) say(said.problems.join(" "));
 }
 
 async function begin() {
   connect();
+  if (localStorage.getItem("theme")) document.documentElement.dataset.theme = localStorage.getItem("theme");
   const found = await ask("about");
   if (!found) return;
   about = found;

@@ -209,7 +209,9 @@ export function network(canvas, run, frame, now, hits) {
     if (i % every && !isToken(m.words)) continue;
     const [x0, y0] = at(m.from),
       [x1, y1] = at(m.to),
-      part = m.t1 === Infinity ? 0.5 : Math.max(0.06, Math.min(0.94, (now - m.t0) / (m.t1 - m.t0 || 1)));
+      way = m.t1 === Infinity ? 0.5 : Math.max(0, Math.min(1, (now - m.t0) / (m.t1 - m.t0 || 1))),
+      off = Math.min(0.4, (r + 8) / (Math.hypot(x1 - x0, y1 - y0) || 1)), // beside the nodes, not under them
+      part = off + way * (1 - 2 * off);
     const x = x0 + (x1 - x0) * part,
       y = y0 + (y1 - y0) * part;
     c.globalAlpha = crowd;

@@ -60,7 +60,7 @@ export const LESSONS = [
       {
         words: "Everybody was inside once, never two at a time, with four messages each.",
         frame: "end",
-        try: "press c to let the checker look at every other order of arrival.",
+        try: "go back to the start (Home) and press c: the checker looks at every order of arrival.",
       },
       {
         words:
@@ -68,7 +68,7 @@ export const LESSONS = [
         experiment: { algorithm: "ricart-agrawala-failures", as_printed: true, nodes: 2, entries: 2, seed: 1 },
         frame: 0,
         check: true,
-        try: "open the counterexample; then untick “as printed” and ask again.",
+        try: "open the counterexample; then untick “as printed”, run it, and ask again.",
       },
     ],
   },
@@ -113,9 +113,9 @@ export const LESSONS = [
       },
       {
         words:
-          "Node 1's request arrives and takes the permission back. In the end two nodes alternate with two messages an entry, however large the group.",
+          "Node 1's request arrives and takes the permission back. The two of them ask only each other from now on, however large the group.",
         frame: "end",
-        try: "set nodes to 8 and run it again.",
+        try: "set nodes to 8 and entries to 40, and run it again: how many messages an entry?",
       },
       {
         words:
@@ -142,7 +142,11 @@ export const LESSONS = [
         frame: 2,
         try: "see its number: the how-manieth request this is, from 0.",
       },
-      { words: "Node 3, too.", frame: 3, try: "four requests are under way; only those to node 1 will matter." },
+      {
+        words: "Node 3, too.",
+        frame: 3,
+        try: "four requests are under way, two of them to node 1, which has the privilege.",
+      },
       {
         words: "Node 1 leaves. It has heard of nobody who waits, and keeps the privilege.",
         frame: 4,
@@ -161,14 +165,14 @@ export const LESSONS = [
       {
         words:
           "The other request of node 2 comes to node 1 too late: the privilege has gone. Is node 2 lost? No: node 3 was asked as well.",
-        frame: 8,
-        try: "find node 2's number in node 3's RN.",
+        frame: 7,
+        try: "step once: it arrives at node 3, which writes the number of node 2 down in its RN.",
       },
       {
         words:
           "Node 3 has the privilege and enters. With it came LN: the number of the last request of each node that was granted.",
         frame: 9,
-        try: "compare RN[2] and LN[2] at node 3.",
+        try: "compare RN[2] and LN[2] at node 3. (The first number of each would be that of a node 0.)",
       },
       {
         words: "It leaves. RN[2] = LN[2] + 1: node 2 waits. So the privilege goes there.",
@@ -178,7 +182,7 @@ export const LESSONS = [
       {
         words: "Everybody was inside. Three messages an entry with three nodes, and none for who had it already.",
         frame: "end",
-        try: "kill node 2 while the privilege is on its way to it. What happens?",
+        try: "go to step 10, kill node 2, then let node 1 ask: it waits in vain, for the privilege died with node 2.",
       },
       {
         words:
@@ -241,10 +245,10 @@ export const LESSONS = [
       },
       {
         words:
-          "When all want it all the time, the token goes round and stops at each: two messages an entry, whatever the size of the ring.",
-        experiment: { load: "closed", entries: 3, nodes: 6 },
+          "When all want it all the time, the token goes round and stops at each: close to two messages an entry, whatever the size of the ring.",
+        experiment: { load: "closed", entries: 20, nodes: 6 },
         frame: "end",
-        try: "look at the messages an entry.",
+        try: "set nodes to 12, run it again and look at the messages an entry.",
       },
       {
         words: "The proof of the paper describes all states that a ring can be in, as words over a small alphabet.",
@@ -307,7 +311,8 @@ export const LESSONS = [
       },
       { words: "And node 3.", frame: 6, try: "count: three requests, and three times the token so far." },
       {
-        words: "Node 4 enters. n-1 requests and as many hops: the claim for a tree is n-1 to 2(n-1).",
+        words:
+          "Node 4 enters. n-1 requests, and the token over the d links between them: for a tree the paper claims n-1 + d.",
         frame: 7,
         try: "see the counters.",
       },
@@ -320,8 +325,8 @@ export const LESSONS = [
       {
         words: "Clocks ride on requests, so that an old request is not passed over for ever.",
         experiment: { topology: "ring", load: "closed", entries: 2 },
-        frame: 14,
-        try: "compare the times in the table.",
+        frame: 30,
+        try: "read req_array: of whom, (since when, from where). Which request is the oldest?",
       },
       {
         words: "Any network will do: here a random one.",
@@ -331,10 +336,10 @@ export const LESSONS = [
       },
       {
         words:
-          "Where the printed text is wrong: it compares origins before times, and somebody can be passed over for ever; and it deletes requests that it still needs. Repaired: times first, as the proof does.",
-        experiment: { as_printed: true, nodes: 3, topology: "line", load: "closed", entries: 1 },
-        frame: "end",
-        try: "docs/papers/helary-plouzeau-raynal-1986.md has both runs.",
+          "Where the printed text is wrong: it compares origins before times. Node 4 asked at the very start, and has been passed over 24 times by now; nothing in the text bounds that. Repaired: times first, as the proof has it.",
+        experiment: { as_printed: true, nodes: 4, topology: "line", load: "closed", entries: 12, seed: 28 },
+        frame: 116,
+        try: "zoom out (−) and follow the dashed line of node 4; then untick “as printed” and run it again.",
       },
     ],
   },

@@ -2,9 +2,10 @@
 
 import { $, make } from "./shared.js";
 
-let socket = null,
-  last = null,
-  retry = 0;
+let socket = null;
+let retry = 0;
+let last = null; // what was said last, and when
+let seen = new Date();
 
 export function live(yes, group) {
   if (!yes) {
@@ -30,37 +31,59 @@ export function live(yes, group) {
   made.addEventListener("message", (event) => {
     const said = JSON.parse(event.data);
     if (said.error) {
-      $("live-state").textContent = said.error;
+      notNow(said.error);
       return;
     }
-    show(said.status);
+    show(withSilent(said.status));
   });
   made.addEventListener("close", () => {
     if (socket !== made) return;
     socket = null;
-    $("live-state").textContent = "The lab does not answer: is peerlock lab still running? Trying again …";
+    notNow("The lab does not answer: is peerlock lab still running? Trying again …");
     retry = setTimeout(() => live(true, group), 2000);
   });
 }
 
+function notNow(sentence) {
+  const before = last ? ` What is below was so at ${seen.toLocaleTimeString()}.` : "";
+  $("live-state").textContent = sentence + before;
+  $("view-live").classList.toggle("stale", Boolean(last));
+}
+
+// Who does not answer may still hold what it held: that is not known, and not the same as having given it up.
+function withSilent(status) {
+  if (!last) return status;
+  const isMember = (node) => status.members.some((name) => node === name || node.startsWith(`${name} `));
+  const silent = (holder) => status.silent.includes(holder.node) && isMember(holder.node);
+  const locks = status.locks.map((lock) => ({ ...lock, holders: [...lock.holders] }));
+  for (const old of last.locks) {
+    const unknown = old.holders.filter(silent).map((holder) => ({ ...holder, unknown: true }));
+    if (!unknown.length) continue;
+    const lock = locks.find((each) => each.name === old.name);
+    if (!lock) locks.push({ ...old, holders: unknown, waiters: [] });
+    else lock.holders.push(...unknown.filter((one) => !lock.holders.some((known) => known.node === one.node)));
+  }
+  return { ...status, locks };
+}
+
 function show(status) {
-  $("live-state").textContent =
-    `Group ${status.group}, epoch ${status.epoch}, as ${status.node} sees it${status.changing ? "; the view is changing" : ""}${status.waits_for.length ? `; waiting for ${status.waits_for.join(", ")}` : ""}${status.silent.length ? `; no answer from ${status.silent.join(", ")}` : ""}.`;
+  $("view-live").classList.remove("stale");
+  const parts = [`Group ${status.group}, epoch ${status.epoch}, as ${status.node} sees it`];
+  if (status.changing) parts.push("the view is changing");
+  if (status.waits_for.length) parts.push(`waiting for ${status.waits_for.join(", ")}`);
+  if (status.silent.length) parts.push(`no answer from ${status.silent.join(", ")}`);
+  $("live-state").textContent = `${parts.join("; ")}.`;
   $("live-members").replaceChildren(...status.members.map((name) => make("li", { textContent: name })));
-  const row = (cells, tag = "td") => {
-    const made = document.createElement("tr");
-    made.append(...cells.map((text) => make(tag, { textContent: text })));
-    return made;
-  };
+  const row = (cells, tag = "td") => make("tr", {}, ...cells.map((text) => make(tag, { textContent: text })));
   $("live-locks").replaceChildren(
     row(["lock", "algorithm", "held by", "fence", "for", "waiting", "longest"], "th"),
     ...status.locks.map((lock) =>
       row([
         lock.name,
         lock.algorithm,
-        lock.holders.map((one) => one.node).join(", ") || "-",
+        lock.holders.map((one) => (one.unknown ? `${one.node}: no answer` : one.node)).join(", ") || "-",
         lock.holders.map((one) => one.fence).join(", "),
-        lock.holders.map((one) => `${one.seconds.toFixed(1)} s`).join(", "),
+        lock.holders.map((one) => (one.unknown ? "?" : `${one.seconds.toFixed(1)} s`)).join(", "),
         lock.waiters.map((one) => one.node).join(", "),
         lock.waiters.length ? `${lock.waiters[0].seconds.toFixed(1)} s` : "",
       ]),
@@ -74,22 +97,27 @@ function show(status) {
   $("live-counters").replaceChildren(
     ...counted.flatMap(([name, value]) => [make("dt", { textContent: name }), make("dd", { textContent: `${value}` })]),
   );
-  const news = [];
-  if (last && last.node === status.node && status.losses > last.losses)
-    news.push(`${status.node} has lost ${status.losses - last.losses} of its locks`);
-  if (last && last.epoch !== status.epoch) news.push(`epoch ${status.epoch}: ${status.members.join(", ")}`);
-  const held = (all) =>
-    new Map(
-      all.locks.flatMap((lock) =>
-        lock.holders.map((one) => [`${lock.name} ${one.node} ${one.fence}`, [lock.name, one.node, one.fence]]),
-      ),
-    );
-  const now = held(status),
-    old = last ? held(last) : now;
-  for (const [key, [lock, node, fence]] of now) if (!old.has(key)) news.push(`${node} has ${lock}, fence ${fence}`);
-  for (const [key, [lock, node]] of old) if (!now.has(key)) news.push(`${node} has ${lock} no more`);
-  for (const text of news)
+  for (const text of news(status))
     $("live-log").prepend(make("li", { textContent: `${new Date().toLocaleTimeString()}  ${text}` }));
   while ($("live-log").children.length > 200) $("live-log").lastChild.remove();
   last = status;
+  seen = new Date();
+}
+
+// What has happened since the last time, in the order in which it must have.
+function news(status) {
+  if (!last) return [];
+  const found = [];
+  if (last.node === status.node && status.losses > last.losses)
+    found.push(`${status.node} has lost ${status.losses - last.losses} of its locks`);
+  if (last.epoch !== status.epoch) found.push(`epoch ${status.epoch}: ${status.members.join(", ")}`);
+  const held = (all) =>
+    new Map(
+      all.locks.flatMap((lock) => lock.holders.map((one) => [`${lock.name} ${one.node} ${one.fence}`, [lock, one]])),
+    );
+  const [now, old] = [held(status), held(last)];
+  for (const [key, [lock, one]] of old) if (!now.has(key)) found.push(`${one.node} has ${lock.name} no more`);
+  for (const [key, [lock, one]] of now)
+    if (!old.has(key)) found.push(`${one.node} has ${lock.name}, fence ${one.fence}`);
+  return found;
 }

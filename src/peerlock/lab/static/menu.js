@@ -28,6 +28,10 @@ export function openMenu(event, title, choices) {
   };
 }
 
+$("menu").addEventListener("focusout", (event) => {
+  if (event.relatedTarget && !$("menu").contains(event.relatedTarget)) $("menu").hidden = true;
+});
+
 document.addEventListener("pointerdown", (event) => {
   const menu = $("menu");
   if (!menu.hidden && !menu.contains(event.target)) menu.hidden = true;

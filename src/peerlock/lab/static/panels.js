@@ -1,5 +1,5 @@
 // Beside the pictures: what can happen next, every node's variables, the procedure that ran, and what was counted.
-import { $, S, ask, button, make } from "./shared.js";
+import { $, S, ask, button, keepingFocus, make } from "./shared.js";
 
 const MOST_SHOWN = 60;
 const HIDDEN = ["me", "others"]; // variables that say nothing new
@@ -12,12 +12,12 @@ export const MESSAGE_VERBS = [
 
 export function nodeVerbs(phase, timers = []) {
   const dead = phase === "crashed";
+  const stopped = phase === "stopped";
   return [
     ["request", "ask to enter", phase === "idle"],
     ["release", "leave the critical section", phase === "inside"],
-    ["fire", `its time for ${timers.join(", ") || "nothing"} is up now`, timers.length > 0 && !dead],
-    ["pause", "stop it for a while", !dead],
-    ["resume", "let it go on", !dead],
+    ["fire", `its time for ${timers.join(", ") || "nothing"} is up now`, timers.length > 0 && !dead && !stopped],
+    stopped ? ["resume", "let it go on", true] : ["pause", "stop it for a while", !dead],
     dead ? ["restart", "it starts again, with nothing remembered", true] : ["crash", "kill it", true],
   ];
 }
@@ -35,6 +35,10 @@ export function arrivals(run, frame) {
 }
 
 export function nextSteps(act) {
+  keepingFocus("flight", () => listSteps(act));
+}
+
+function listSteps(act) {
   const run = S.run;
   const flying = run.flight(S.frame);
   const may = new Set(arrivals(run, S.frame));
@@ -86,13 +90,20 @@ export function tables(act) {
   clearTimeout(asking);
   if (!S.run.fixed) asking = setTimeout(() => fetched(act), 40);
   else if (S.run.states) shown(recorded(S.run, S.frame), act);
-  else for (const id of ["states", "counters", "procedure"]) $(id).replaceChildren();
+  else {
+    for (const id of ["states", "counters"]) $(id).replaceChildren();
+    $("procedure").replaceChildren(make("p", { className: "soft", textContent: "A recorded trace has no variables." }));
+  }
 }
 
 async function fetched(act) {
   const { frame, run } = S;
-  const found = await ask("state", { experiment: S.experiment, acts: run.plan.acts, frame });
-  if (found && run === S.run && found.frame === S.frame) shown(found, act);
+  const found = await ask("state", { ...run.plan, frame });
+  const other = S.other;
+  const beside =
+    other &&
+    (await ask("state", { ...other.plan, frame: S.frame === run.last ? other.last : other.frameAt(run.time(frame)) }));
+  if (found && run === S.run && found.frame === S.frame) shown({ ...found, beside: beside?.counters }, act);
 }
 
 // A counterexample brings its states along.
@@ -109,8 +120,8 @@ function recorded(run, frame) {
 function shown(found, act) {
   S.state = found;
   nextSteps(act);
-  nodesTable(found, act);
-  counters(found.counters);
+  keepingFocus("states", () => nodesTable(found, act));
+  counters(found.counters, found.beside);
   procedure(found);
 }
 
@@ -144,7 +155,7 @@ function nodesTable(found, act) {
   $("states-more").textContent = more > 0 ? `The first ${nodes.length} nodes; ${more} more are in the pictures.` : "";
 }
 
-function counters(counted) {
+function counters(counted, beside) {
   if (!counted) return $("counters").replaceChildren();
   const list = [
     ["messages", counted.messages],
@@ -153,6 +164,18 @@ function counters(counted) {
     ["the paper claims", S.run.about.claimed || "-"],
     ["inside together", counted.violations],
   ];
+  if (beside) {
+    list.unshift(["", S.run.about.algorithm]);
+    const theirs = ["messages", "entries", "mean"].map((name) => beside[name]);
+    const others = [
+      S.other.about.algorithm,
+      theirs[0],
+      theirs[1],
+      theirs[2]?.toFixed(2) ?? "-",
+      S.other.about.claimed || "-",
+    ];
+    for (const [at, value] of [...others, beside.violations].entries()) list[at][1] += ` | ${value}`;
+  }
   $("counters").replaceChildren(
     ...list.flatMap(([name, value]) => [
       make("dt", { textContent: name }),

@@ -67,7 +67,10 @@ export class Run {
         } else if (what === "resumed" || what === "restarted") end(node, frame, t);
       }
     });
-    this.longest = this.messages.reduce((most, m) => Math.max(most, m.t1 === Infinity ? 0 : m.t1 - m.t0), 0);
+    const took = this.messages.filter((m) => m.t1 !== Infinity).map((m) => m.t1 - m.t0);
+    took.sort((a, b) => a - b);
+    this.longest = took.at(-1) || 0;
+    this.usual = took[took.length >> 1] || 0;
   }
 
   get last() {
@@ -125,18 +128,23 @@ export class Run {
   words(frame) {
     const parts = [];
     for (const [what, node, , other, words] of this.frames[frame]?.[1] || []) {
-      if (what === "requested") parts.push(`node ${node} asks`);
-      else if (what === "received") parts.push(`a message of ${other || "?"} arrives at ${node}`);
-      else if (what === "sent") parts.push(`${node} sends ${words} to ${other}`);
-      else if (what === "broadcast") parts.push(`${node} sends ${words} to all`);
-      else if (what === "entered") parts.push(`node ${node} enters`);
-      else if (what === "left") parts.push(`node ${node} leaves`);
-      else if (what === "timeout") parts.push(`at node ${node} the time for ${words} is up`);
-      else if (what === "lost") parts.push(`a message to ${node} is lost`);
-      else if (what === "crashed") parts.push(`node ${node} dies`);
-      else if (what === "paused") parts.push(`node ${node} is stopped`);
-      else if (what === "resumed") parts.push(`node ${node} goes on`);
-      else if (what === "restarted") parts.push(`node ${node} starts again, with nothing remembered`);
+      const name = this.name(node);
+      const to = Array.isArray(other) ? "all" : this.name(other);
+      const said = {
+        requested: `node ${name} asks`,
+        received: `a message of ${other ? to : "?"} arrives at ${name}`,
+        sent: `${name} sends ${words} to ${to}`,
+        broadcast: `${name} sends ${words} to all`,
+        entered: `node ${name} enters`,
+        left: `node ${name} leaves`,
+        timeout: `at node ${name} the time for ${words} is up`,
+        lost: `a message to ${name} is lost`,
+        crashed: `node ${name} dies`,
+        restarted: `node ${name} starts again, with nothing remembered`,
+        paused: `node ${name} is stopped`,
+        resumed: `node ${name} goes on`,
+      }[what];
+      if (said) parts.push(said);
     }
     return parts.join("; ");
   }

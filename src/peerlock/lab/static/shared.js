@@ -37,6 +37,15 @@ export function say(sentence, good = false, ...more) {
   box.style.borderColor = good ? "var(--read)" : "";
 }
 
+// What has the focus is made anew with its list: then its successor at the same place has it.
+export function keepingFocus(id, change) {
+  const box = $(id);
+  const all = () => [...box.querySelectorAll("button")];
+  const at = all().indexOf(document.activeElement);
+  change();
+  if (at >= 0) all()[Math.min(at, all().length - 1)]?.focus({ preventScroll: true });
+}
+
 export async function ask(what, body, raw = false) {
   const token = new URLSearchParams(location.search).get("token");
   let answer;
