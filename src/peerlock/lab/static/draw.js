@@ -90,6 +90,7 @@ export function diagram(canvas, run, frame, span, moment, hit = []) {
   hit.length = 0;
   const seen = run.between(t0, t1),
     few = seen.length < 60 && step > 22,
+    labels = [],
     crowded = Math.max(0.1, Math.min(1, 300 / seen.length));
   const every_th = Math.ceil(seen.length / MOST_ARROWS);
   for (let at = 0; at < seen.length; at++) {
@@ -121,12 +122,7 @@ export function diagram(canvas, run, frame, span, moment, hit = []) {
       c.lineTo(x1 - 4, y1 + 4);
       c.stroke();
     }
-    if (few && !later && x1 - x0 > 34) {
-      c.fillStyle = p.soft;
-      c.textAlign = "center";
-      c.font = "10.5px system-ui, sans-serif";
-      c.fillText(m.words.slice(0, 18), x0 + (x1 - x0) * 0.35, y0 + (y1 - y0) * 0.35 - 6);
-    }
+    if (few && !later && x1 - x0 > 34) label(c, p.soft, m.words.slice(0, 18), x0, y0, x1, y1, labels);
   }
   c.globalAlpha = 1;
   c.strokeStyle = p.accent;
@@ -161,6 +157,21 @@ function line(c, colour, width, broken, x0, x1, y) {
   c.moveTo(x0, y);
   c.lineTo(x1, y);
   c.stroke();
+}
+
+// A message's name beside its arrow, at the first place where no other name stands; if there is none, it has none.
+function label(c, colour, words, x0, y0, x1, y1, taken) {
+  c.font = "10.5px system-ui, sans-serif";
+  const half = c.measureText(words).width / 2 + 2;
+  for (const part of [0.35, 0.5, 0.2, 0.65, 0.8]) {
+    const [x, y] = [x0 + (x1 - x0) * part, y0 + (y1 - y0) * part - 6];
+    if (taken.some(([tx, ty, th]) => Math.abs(tx - x) < th + half && Math.abs(ty - y) < 11)) continue;
+    taken.push([x, y, half]);
+    c.fillStyle = colour;
+    c.textAlign = "center";
+    c.fillText(words, x, y);
+    return;
+  }
 }
 
 function head(c, x0, y0, x1, y1) {

@@ -179,7 +179,10 @@ function counters(counted, beside) {
   $("counters").replaceChildren(
     ...list.flatMap(([name, value]) => [
       make("dt", { textContent: name }),
-      make("dd", { textContent: `${value}`, className: name === "inside together" && value ? "bad" : "" }),
+      make("dd", {
+        textContent: `${value}`,
+        className: name === "inside together" && /[1-9]/.test(value) ? "bad" : "",
+      }),
     ]),
   );
 }
@@ -195,7 +198,14 @@ function procedure(found) {
     for (const name of telling) {
       const { says, source } = S.run.procedures[name];
       const summary = make("summary", {}, make("code", { textContent: name.split(".").pop() }), says ? ` ${says}` : "");
-      parts.push(make("details", { open: telling.length < 4 }, summary, make("pre", { textContent: source })));
+      parts.push(
+        make(
+          "details",
+          { open: telling.length < 4 || name === telling[0] },
+          summary,
+          make("pre", { textContent: source }),
+        ),
+      );
     }
   }
   const none = S.run.fixed ? "Only runs show their procedures." : "Nothing of the algorithm ran in this step.";
