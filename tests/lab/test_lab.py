@@ -367,7 +367,7 @@ def test_every_lesson_runs_to_its_end(lab: Lab, page: Page) -> None:
                 if printed:
                     page.uncheck("#as_printed")
                     page.click("#start")
-                    page.wait_for_function("!lab.S.experiment.as_printed && lab.S.frame === 0")
+                    page.wait_for_function("!lab.S.run.plan?.experiment.as_printed && lab.S.frame === 0")
                     page.click("#check")
                     page.wait_for_selector("#verdict .good", timeout=60_000)
             if step < steps - 1:
