@@ -14,9 +14,11 @@ from pathlib import Path
 import msgspec
 
 from peerlock.bench.peers.curves import Curves
+from peerlock.bench.peers.drivers import ROWS
 from peerlock.bench.peers.side_by_side import CROWDS, Comparison
 from peerlock.bench.takeover import Takeover
 
+NETWORKED = {row.name for row in ROWS if row.networked and not row.ours}
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "performance.md"
 
 
@@ -33,6 +35,23 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def milliseconds(seconds: list[float]) -> list[str]:
     return [f"{1000 * sorted(seconds)[len(seconds) // 2]:,.0f}", f"{1000 * max(seconds):,.0f}"]
+
+
+def limits(peers: Comparison, curves: Curves) -> str:
+    """Where it is at its end, in the figures of this run."""
+    five = {name: row.contended[5] for name, row in peers.rows.items() if 5 in row.contended}
+    ours, ring = five["peerlock"], five["peerlock, dijkstra-ring"]
+    best = max((name for name in five if name in NETWORKED), key=lambda name: five[name].owner_changes_a_second)
+    peer = five[best].owner_changes_a_second
+    twenty = {p.algorithm: p.owner_changes_a_second for p in curves.members if p.nodes == 20}
+    return "\n".join([
+        f"- **Five processes on two cores** are at the limit of what Python can do for N messages a change: here "
+        f"{number(ours.cpu_us_an_entry / 5)} us of CPU a message, at both ends together. {number(ours.owner_changes_a_second)} "
+        f"changes a second are {ours.owner_changes_a_second / peer:.2f} times the {number(peer)} of {best}. `dijkstra-ring`, with "
+        f"two messages a change, makes {number(ring.owner_changes_a_second)}: {ring.owner_changes_a_second / peer:.2f} times.",
+        f"- **Twenty processes on two cores** make {number(twenty['suzuki-kasami-a'])} changes a second with the usual algorithm "
+        f"and {number(twenty['dijkstra-ring'])} with `dijkstra-ring`.",
+    ])  # fmt: skip
 
 
 def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> dict[str, str]:
@@ -118,6 +137,7 @@ def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> di
             for each in takeovers
         ],
     )  # fmt: skip
+    found["limits"] = limits(peers, curves)
     for of in CROWDS:
         found[f"crowd{of}"] = table(
             [

@@ -518,12 +518,17 @@ function connect() {
 }
 
 function theme() {
-  const root = document.documentElement,
-    dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
+  const root = document.documentElement;
+  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
   localStorage.setItem("theme", root.dataset.theme);
   forgetColours();
   paint();
+}
+
+// As it was left, or as the system has it.
+function firstTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = localStorage.getItem("theme") || (dark ? "dark" : "light");
 }
 
 async function open() {
@@ -549,8 +554,8 @@ async function open() {
 }
 
 async function begin() {
+  firstTheme();
   connect();
-  if (localStorage.getItem("theme")) document.documentElement.dataset.theme = localStorage.getItem("theme");
   const found = await ask("about");
   if (!found) return;
   about = found;
