@@ -44,14 +44,15 @@ def limits(peers: Comparison, curves: Curves) -> str:
     best = max((name for name in five if name in NETWORKED), key=lambda name: five[name].owner_changes_a_second)
     peer = five[best].owner_changes_a_second
     twenty = {p.algorithm: p.owner_changes_a_second for p in curves.members if p.nodes == 20}
-    return "\n".join([
-        f"- **Five processes on two cores** are at the limit of what Python can do for N messages a change: here "
-        f"{number(ours.cpu_us_an_entry / 5)} us of CPU a message, at both ends together. {number(ours.owner_changes_a_second)} "
-        f"changes a second are {ours.owner_changes_a_second / peer:.2f} times the {number(peer)} of {best}. `dijkstra-ring`, with "
-        f"two messages a change, makes {number(ring.owner_changes_a_second)}: {ring.owner_changes_a_second / peer:.2f} times.",
-        f"- **Twenty processes on two cores** make {number(twenty['suzuki-kasami-a'])} changes a second with the usual algorithm "
-        f"and {number(twenty['dijkstra-ring'])} with `dijkstra-ring`.",
-    ])  # fmt: skip
+    changes, per_message = ours.owner_changes_a_second, ours.cpu_us_an_entry / 5
+    return (
+        "- **Five processes on two cores** are at the limit of what Python can do for N messages a change: here "
+        f"{number(per_message)} us of CPU a message, at both ends together. {number(changes)} changes a second are "
+        f"{changes / peer:.2f} times the {number(peer)} of {best}. `dijkstra-ring`, with two messages a change, makes "
+        f"{number(ring.owner_changes_a_second)}: {ring.owner_changes_a_second / peer:.2f} times.\n"
+        f"- **Twenty processes on two cores** make {number(twenty['suzuki-kasami-a'])} changes a second with the usual "
+        f"algorithm and {number(twenty['dijkstra-ring'])} with `dijkstra-ring`."
+    )
 
 
 def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> dict[str, str]:
