@@ -262,7 +262,10 @@ def test_check_unfinished() -> None:
 
 def test_check_interrupted_tells_what_is_known() -> None:
     words = [sys.executable, "-m", "peerlock", "check", "ricart-agrawala", "-n", "4", "--entries", "2", "--json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who runs tests in the background ignores it
+    ) as running:  # fmt: skip
         time.sleep(4)  # long enough to have begun, and far from its end
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=120)

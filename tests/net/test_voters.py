@@ -225,9 +225,12 @@ def test_a_voter_that_nobody_reaches_is_not_put_in_the_place_of_another(tmp_path
     _ = node
     with voters(tmp_path) as group:
         where = f"127.0.0.1:{free_port()}"
-        done = CliRunner().invoke(
-            app.app, ["voters", "replace", "v3", f"v4={where}", "-g", "g", "--config", str(group.config())]
-        )
+        words = ["voters", "replace", "v3", f"v4={where}", "-g", "g", "--config", str(group.config())]
+        for _ in range(50):  # until the voters have heard of each other
+            done = CliRunner().invoke(app.app, words)
+            if "has not heard of a majority" not in str(done.exception):
+                break
+            time.sleep(0.2)
         assert isinstance(done.exception, UsageError)
         assert f"The new voter v4 at {where} is not reached from v1" in str(done.exception)
 

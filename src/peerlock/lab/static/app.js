@@ -29,29 +29,26 @@ async function shoot(keepFrame = 0) {
     return false;
   }
   const film = await ask("film", { experiment: S.experiment, acts: S.acts });
-  if (!film) return false;
+  return film ? take(film, keepFrame) : false;
+}
+
+// A film has come: it is what is shown from now on. Acts that were not possible are no part of it.
+async function take(film, keepFrame) {
+  const refused = Object.values(film.refused);
   S.from = null;
+  S.acts = S.acts.filter((_, at) => !(at in film.refused));
   S.run = new Run(film, { experiment: S.experiment, acts: S.acts });
   S.other = null;
   if (S.view === "pair" && S.beside) {
-    const other = await ask("film", { experiment: { ...S.experiment, algorithm: S.beside, as_printed: false } });
+    const experiment = { ...S.experiment, algorithm: S.beside, as_printed: false };
+    const other = await ask("film", { experiment });
     if (!other) return false;
-    S.other = new Run(other, { experiment: { ...S.experiment, algorithm: S.beside }, acts: [] });
+    S.other = new Run(other, { experiment, acts: [] });
   }
-  const newest = Object.keys(S.run.refused)
-    .map(Number)
-    .sort((a, b) => b - a)[0];
-  const lost = S.acts[newest];
-  const anyway = lost?.verb === "lose" && / would not survive it/.test(S.run.refused[newest]);
-  say(
-    newest === undefined ? "" : S.run.refused[newest],
-    false,
-    ...(anyway ? [button("lose it all the same", "and see", () => act("drop", lost.what))] : []),
-  );
-  if (newest !== undefined) S.acts = S.acts.filter((_, at) => !(at in S.run.refused));
+  say(refused.join(" "));
   S.span = Math.max(2, Math.min(40, S.run.usual * 8 || 12));
   go(Math.min(keepFrame, S.run.last));
-  return newest === undefined;
+  return true;
 }
 
 function show(film, words, from = null) {
@@ -69,17 +66,27 @@ async function act(verb, what) {
     say("This was recorded: it can be looked at, not changed. Run it to change it.");
     return;
   }
-  S.strayed = true;
   const past = S.acts.filter((each) => each.at <= S.frame + 1);
   const forked = past.length < S.acts.length;
-  const before = S.acts;
-  S.acts = [...past, { at: S.frame + 1, verb, what }];
-  const frame = S.frame;
+  const acts = [...past, { at: S.frame + 1, verb, what }];
+  const { frame, run } = S;
   S.target = null;
-  if (await shoot(frame)) {
-    go(Math.min(S.target ?? frame + 1, S.run.last)); // who has gone on meanwhile stays there
-    if (forked) say("The run has forked here: what you did later is no part of it any more.", true);
-  } else if (!Object.keys(S.run.refused).length) S.acts = before;
+  const film = await ask("film", { experiment: S.experiment, acts });
+  if (!film || run !== S.run) return;
+  const why = film.refused[past.length];
+  if (why) {
+    // Nothing has happened. What only the papers forbid can be done all the same.
+    const anyway = button("lose it all the same", "and see", () => act("drop", what));
+    say(why, false, ...(/ would not survive it/.test(why) ? [anyway] : []));
+    return;
+  }
+  play(false);
+  $("verdict").replaceChildren();
+  S.acts = acts;
+  S.strayed = true;
+  if (!(await take(film, frame))) return;
+  go(Math.min(S.target ?? frame + 1, S.run.last)); // who has gone on meanwhile stays there
+  if (forked) say("The run has forked here: what you did later is no part of it any more.", true);
 }
 
 function go(frame) {
