@@ -189,7 +189,9 @@ class Dialler:
             tries += 1
 
     async def once(self) -> None:
-        transport, line = await asyncio.wait_for(connected(self.party, self.name, self.where), CONNECT_S)
+        # Not wait_for: if it is cancelled in the moment in which the line is there, nobody closes that.
+        async with asyncio.timeout(CONNECT_S):
+            transport, line = await connected(self.party, self.name, self.where)
         self.line = line
         try:
             await asyncio.shield(line.closed)

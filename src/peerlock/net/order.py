@@ -38,7 +38,8 @@ async def give_order(
         client = _Operator(group, tls, name, order)
         where: Endpoint = parse_address(voter, address)
         try:
-            transport, _ = await asyncio.wait_for(connected(client, voter, where), REACH_S)
+            async with asyncio.timeout(REACH_S):
+                transport, _ = await connected(client, voter, where)
             try:
                 return await asyncio.wait_for(client.outcome, ORDER_S)
             finally:
@@ -61,7 +62,8 @@ class Visitor(Party):
         self.met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def reach(self, name: str, where: Endpoint) -> None:
-        transport, _ = await asyncio.wait_for(connected(self, name, where), REACH_S)
+        async with asyncio.timeout(REACH_S):
+            transport, _ = await connected(self, name, where)
         try:
             await asyncio.wait_for(self.met, REACH_S)
         finally:

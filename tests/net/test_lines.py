@@ -1,0 +1,44 @@
+"""Lines between members and voters: whoever hangs up has hung up, in whatever moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+from peerlock.net.lines import Dialler, Line, Party, close_server, serve
+from peerlock.net.registry import Endpoint
+from peerlock.node.voting import Envelope, Salute
+from peerlock.node.wire import OLDEST, VERSION
+from ports import free_port
+
+
+class Quiet(Party):
+    group = "g"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def salute(self, sentence: str = "") -> Salute:
+        return Salute(OLDEST, self.group, self.name, True, 1, 0.0, 0, sentence, VERSION)
+
+    def hear(self, line: Line, envelope: Envelope) -> None:
+        pass
+
+
+def test_a_dialler_that_is_stopped_stops() -> None:
+    """Also in the moment in which its line is there: then the end of the task is easily lost."""
+
+    async def whole() -> None:
+        where = Endpoint(host="127.0.0.1", port=free_port())
+        server = await serve(Quiet("v"), where)
+        loop = asyncio.get_running_loop()
+        for turns in [*range(12)] * 25:
+            dialler = Dialler(Quiet("m"), "v", where, loop.create_task)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            dialler.stop()
+            done, _ = await asyncio.wait({dialler.task}, timeout=2.0)
+            assert done, f"stopped after {turns} turns of the loop, and it goes on"
+        close_server(server)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(whole())
