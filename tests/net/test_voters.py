@@ -226,11 +226,12 @@ def test_a_voter_that_nobody_reaches_is_not_put_in_the_place_of_another(tmp_path
     with voters(tmp_path) as group:
         where = f"127.0.0.1:{free_port()}"
         words = ["voters", "replace", "v3", f"v4={where}", "-g", "g", "--config", str(group.config())]
-        for _ in range(50):  # until the voters have heard of each other
-            done = CliRunner().invoke(app.app, words)
+        done = CliRunner().invoke(app.app, words)
+        for _ in range(50):
             if "has not heard of a majority" not in str(done.exception):
                 break
-            time.sleep(0.2)
+            time.sleep(0.2)  # the voters have to hear of each other first
+            done = CliRunner().invoke(app.app, words)
         assert isinstance(done.exception, UsageError)
         assert f"The new voter v4 at {where} is not reached from v1" in str(done.exception)
 
