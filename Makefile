@@ -77,6 +77,7 @@ bench-peers: $(VENV)/test
 	$(BIN)/peerlock bench peers --plot out/peers.svg --save out/peers.json
 	$(BIN)/peerlock bench curves --plot out/curves.svg --save out/curves.json
 	$(BIN)/peerlock bench takeover --save out/takeover.json
+	$(BIN)/python scripts/profile_handover.py --json out/profile.json
 
 # How long a picture of the lab takes, in a browser.
 bench-lab: $(VENV)/test

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -52,6 +53,29 @@ def limits(peers: Comparison, curves: Curves) -> str:
         f"{number(ring.owner_changes_a_second)}: {ring.owner_changes_a_second / peer:.2f} times.\n"
         f"- **Twenty processes on two cores** make {number(twenty['suzuki-kasami-a'])} changes a second with the usual "
         f"algorithm and {number(twenty['dijkstra-ring'])} with `dijkstra-ring`."
+    )
+
+
+def profile(found: dict[str, Any]) -> str:
+    """What scripts/profile_handover.py has measured."""
+    rows = [
+        [each["name"], number(each["messages_a_second"]), number(each["user_us"]), number(each["system_us"]),
+         f"{each['busy_cores']:.2f}", number(each["most_messages_a_second"])]
+        for each in found["rows"]
+    ]  # fmt: skip
+    head = [
+        "",
+        "messages/s",
+        "CPU us a message, program",
+        "kernel",
+        "cores busy",
+        "messages/s if two cores were always busy",
+    ]
+    shares = [[f"`{name}`", f"{100 * share:.1f} %", f"{calls:.1f}"] for name, share, calls in found["profile"]]
+    return (
+        table(head, rows)
+        + "\n\n"
+        + table(["one of five processes: function", "of its CPU time", "calls an entry"], shares)
     )
 
 
@@ -175,7 +199,10 @@ def main(directory: str) -> None:
     curves = msgspec.json.decode((place / "curves.json").read_bytes(), type=Curves)
     takeovers = msgspec.convert(msgspec.json.decode((place / "takeover.json").read_bytes())["rows"], list[Takeover])
     text = PAGE.read_text()
-    for name, words in sections(peers, curves, takeovers).items():
+    made = sections(peers, curves, takeovers) | {
+        "profile": profile(msgspec.json.decode((place / "profile.json").read_bytes()))
+    }
+    for name, words in made.items():
         text, count = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, w=words: f"{m[1]}\n{w}\n\n{m[2]}", text, flags=re.DOTALL
         )

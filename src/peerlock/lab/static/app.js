@@ -562,6 +562,7 @@ async function open() {
 
 async function begin() {
   firstTheme();
+  $("setup-box").open = innerWidth > 600; // on a phone the picture comes first
   connect();
   const found = await ask("about");
   if (!found) return;
