@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from peerlock.net.lines import Dialler, Line, Party, close_server, serve
 from peerlock.net.registry import Endpoint
@@ -40,5 +41,22 @@ def test_a_dialler_that_is_stopped_stops() -> None:
             assert done, f"stopped after {turns} turns of the loop, and it goes on"
         close_server(server)
         await asyncio.sleep(0.05)
+
+    asyncio.run(whole())
+
+
+def test_who_comes_in_while_somebody_goes_is_sent_away() -> None:
+    """An accepted connection is told of a turn of the loop later: by then there may be nobody left to close it."""
+
+    async def whole() -> None:
+        party, loop = Quiet("v"), asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        party.closed = True
+        await loop.connect_accepted_socket(lambda: Line(party), theirs)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        async with asyncio.timeout(2.0):
+            assert await reader.read() == b""
+        writer.close()
+        await asyncio.sleep(0)
 
     asyncio.run(whole())

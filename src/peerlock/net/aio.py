@@ -612,6 +612,9 @@ class Node(Shell):
 
     def _unknown(self, link: AioLink) -> None:
         """Somebody has dialled and has not said who it is. It has a little time for that."""
+        if self.closing:  # it came in while we went
+            link.close()
+            return
         self._strangers[link] = None
         link.late = self._loop.call_later(HELLO_S, self._late, link)
         if len(self._strangers) > STRANGERS:

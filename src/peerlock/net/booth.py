@@ -376,6 +376,7 @@ class Booth(Party):
             self.office.order(voters, self.clock())
 
     def close(self) -> None:
+        self.closed = True
         if self.timer is not None:
             self.timer.cancel()
         for dialler in self.diallers.values():

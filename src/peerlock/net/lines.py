@@ -50,6 +50,9 @@ class Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        if self.party.closed:  # it came in while we went
+            transport.abort()
+            return
         made = transport.get_extra_info("socket")
         if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
             long_lived(made)
@@ -139,6 +142,7 @@ class Party:
     lease_s = 0.0
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None  # as client, as server
     source: str | None = None  # the address that lines are made from
+    closed = False  # it has no lines any more
 
     def salute(self, sentence: str = "") -> Salute:
         raise NotImplementedError
