@@ -518,7 +518,10 @@ def test_another_site_may_not_ask(lab: Lab, browser: Any) -> None:
 
 def test_a_hundred_nodes_and_twenty_thousand_events(lab: Lab, page: Page) -> None:
     """How long a picture takes is printed by scripts/bench_lab.py; here it has to come at all."""
-    opened(page, lab.address + "#algorithm=suzuki-kasami-a&nodes=100&entries=3&seed=1")
+    page.goto(lab.address + "#algorithm=suzuki-kasami-a&nodes=100&entries=3&seed=1")
+    page.wait_for_selector("#busy:not([hidden])")  # it takes longer than a moment, and says so
+    page.wait_for_function("window.lab && window.lab.ready")
+    page.wait_for_selector("#busy", state="hidden")
     began = time.monotonic()
     assert page.evaluate("window.lab.S.run.last") == 19_999
     page.keyboard.press("End")

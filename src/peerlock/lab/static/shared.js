@@ -46,7 +46,20 @@ export function keepingFocus(id, change) {
   if (at >= 0) all()[Math.min(at, all().length - 1)]?.focus({ preventScroll: true });
 }
 
+let waiting = 0;
+// What takes a while is seen to take a while.
 export async function ask(what, body, raw = false) {
+  waiting++;
+  const late = setTimeout(() => ($("busy").hidden = false), 500);
+  try {
+    return await asked(what, body, raw);
+  } finally {
+    clearTimeout(late);
+    if (!--waiting) $("busy").hidden = true;
+  }
+}
+
+async function asked(what, body, raw) {
   const token = new URLSearchParams(location.search).get("token");
   let answer;
   try {
