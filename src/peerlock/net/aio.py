@@ -17,13 +17,15 @@ it could run gives the lock back. There is no await between a grant and the retu
 as `asyncio.timeout` does.
 
 **An acquire that never waits** would starve the loop: one that is granted at once yields if half a millisecond has
-passed since the last that did.
+passed since the last that did. Where somebody has waited of late it is less: what others ask for may have come already
+and is seen when the loop has its turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
@@ -44,6 +46,7 @@ from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
 YIELD_S = 0.0005
+SOON_S = 0.000002  # after a wait; then twice as long each time
 STATUS_S = 1.0  # for the answers of the other members
 FAREWELL_S = 2.0  # for what must still go out when a node leaves
 
@@ -68,10 +71,9 @@ class AioLink(Link, asyncio.BufferedProtocol):
             self.shell._unknown(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.room()
+        return self.room() if self.end else self.whole
 
-    def buffer_updated(self, nbytes: int) -> None:
-        self.arrived(nbytes)
+    buffer_updated = Link.arrived
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.late is not None:
@@ -100,10 +102,11 @@ def _this_task(loop: asyncio.AbstractEventLoop) -> Any:
 class _Pace:
     """When an acquire that does not have to wait must let others have their turn. One a node, for all its locks."""
 
-    __slots__ = ("yield_at",)
+    __slots__ = ("step", "yield_at")
 
     def __init__(self) -> None:
         self.yield_at = 0.0
+        self.step = YIELD_S
 
 
 class Hold(AnyHold):
@@ -214,13 +217,14 @@ class Lock:
         """A hold that is held, or waits."""
         hold = Hold()
         hold.mode, hold._lock = self.mode, self
-        self._find_desk().acquire(hold, now)
+        self._find_desk(now).acquire(hold, now)
         if self._table.dirty:
             self._node.core.flush()
         return hold
 
     def _release(self, hold: Hold) -> None:
-        self._node.alive()
+        if self._node.forked:
+            self._node.alive()
         desk = hold.desk
         assert desk is not None
         desk.release(hold, self._time())
@@ -240,22 +244,23 @@ class Lock:
                 bodies[:] = [None if other is hold and why != LOST else other for other in bodies]
             hold._task = None
 
-    def _find_desk(self) -> Desk:
-        node = self._node
-        node.usable()
-        desk = node.core.table.desk(self.name, self._spoken)
-        if desk.spoken is not self._spoken:
-            raise other_algorithm(desk, self._spoken)
+    def _find_desk(self, now: float) -> Desk:
+        node, desk = self._node, self._desk
+        if node.closing or node.forked or asyncio.get_running_loop() is not self._loop:
+            node.usable()
+        node.core.now = now
+        if self._table.desks.get(self.name) is not desk or desk.spoken is not self._spoken:
+            desk = self._table.desk(self.name, self._spoken)
+            if desk.spoken is not self._spoken:
+                raise other_algorithm(desk, self._spoken)
+            self._desk = desk
         if self._priority:
             desk.priority = self._priority
-        node.core.now = node._time()
-        self._desk = desk
         return desk
 
     async def acquire(self, *, timeout: float | None = None) -> Hold:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
-        node = self._node
-        now = node._time()
+        now = self._time()
         hold = self._ask(now)
         if hold.state == HELD:
             if not self._desk.free or now > self._pace.yield_at:
@@ -265,6 +270,7 @@ class Lock:
         if timeout is not None:
             await self._wait(hold, timeout)
             return hold
+        self._pace.step = SOON_S
         # `_wait` without its timer, written out: it saves every contended grant a coroutine.
         future = hold._future = self._loop.create_future()
         try:
@@ -286,7 +292,11 @@ class Lock:
             return None
 
     async def _let_others(self, hold: Hold, now: float) -> None:
-        self._pace.yield_at = now + YIELD_S
+        pace = self._pace
+        pace.yield_at = now + pace.step
+        if pace.step < YIELD_S:
+            pace.step *= 2
+            os.sched_yield()
         try:
             await asyncio.sleep(0)
         except BaseException:
@@ -304,9 +314,11 @@ class Lock:
 
     def _not_by_the_holder(self, hold: Hold) -> None:
         """Whoever holds it in its body would wait for itself."""
-        task = asyncio.current_task()
         desk = hold.desk
         assert desk is not None
+        if desk.holder is None:
+            return
+        task = asyncio.current_task()
         for other in (desk.holder, *(desk.sharers or ())):
             if isinstance(other, Hold) and task is not None and other._task is task:
                 self._give_up(hold)
@@ -466,6 +478,7 @@ class Node(Shell):
         self._strangers: dict[AioLink, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         super().__init__(registry, group, algorithm, limits)
+        self.clock = self._time
 
     # -- for users ---------------------------------------------------------------------------------------
 

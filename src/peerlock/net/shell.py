@@ -30,6 +30,7 @@ from peerlock.node.wire import (
     LENGTH,
     OLDEST,
     VERSION,
+    Frame,
     Hello,
     Peer,
     Said,
@@ -45,6 +46,7 @@ log = logging.getLogger("peerlock")
 T = TypeVar("T")
 
 AGAIN_S = 0.02  # to ask the gate again, after somebody was about to leave us out
+HEAD, unpack_length = LENGTH.size, LENGTH.unpack_from
 FIRST = 2048  # bytes of a link's buffer, until it needs more
 STRANGERS = 256  # links at one time that have not said who they are
 HELLO_S = 10.0  # to say so
@@ -118,21 +120,24 @@ class Link:
 
     def arrived(self, count: int) -> None:
         """That many bytes are there. Frames are handled one after the other; a bad one ends the link."""
-        self.end += count
-        shell = self.shell
+        self.end = end = self.end + count
+        shell, first = self.shell, self.start + HEAD
         try:
-            while not self.closed and self.end - self.start >= LENGTH.size:
-                (length,) = LENGTH.unpack_from(self.buffer, self.start)
+            while first <= end and not self.closed:
+                (length,) = unpack_length(self.buffer, self.start)
                 if length > self.limit:
                     raise ProtocolError(f"a frame of {length} bytes; the limit is {self.limit}")
-                first = self.start + LENGTH.size
-                if self.end - first < length:
-                    if first + length > len(self.buffer):
-                        self.grow(first + length)
+                after = first + length
+                if after > end:
+                    if after > len(self.buffer):
+                        self.grow(after)
                     break
-                body = bytes(self.buffer[first : first + length])
-                self.start = first + length
-                shell.on_frame(self, body)
+                frame = opened(bytes(self.whole[first:after]))
+                self.start, first = after, after + HEAD
+                if type(frame) is Said and self.peer is not None:  # almost all are
+                    shell.core.receive(self.peer, frame, shell.clock())
+                else:
+                    shell.on_frame(self, frame)
         except (ProtocolError, RegistryError) as problem:
             shell.ends(self, str(problem))
         if self.start == self.end:
@@ -140,7 +145,8 @@ class Link:
             if len(self.buffer) > 65536:
                 self.buffer = bytearray(16384)  # a large frame is rare
                 self.whole = memoryview(self.buffer)
-        shell.core.flush()
+        if shell.core.table.dirty:
+            shell.core.flush()
 
 
 def long_lived(made: socket.socket) -> None:
@@ -156,10 +162,11 @@ class Shell:
     """The core's `Shell`, up to how bytes move and time passes."""
 
     cores_of: type[Core] = Core
+    clock: Callable[[], float]  # what `now` says, without the call in between
 
     def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
         self.registry, self.group, self.algorithm = registry, group, spoken(algorithm)
-        self.pid, self.forked = os.getpid(), False
+        self.pid, self.forked, self.clock = os.getpid(), False, self.now
         self.core = self.cores_of(Peer("", 0), group, self, limits, self.now())
         self.core.leases, self.core.patience_s = registry.leases, registry.patience_s
         self.failure: RegistryError | None = None  # it cannot join
@@ -569,11 +576,8 @@ class Shell:
             old.peer = None
             old.close()
 
-    def on_frame(self, link: Link, body: bytes) -> None:
-        frame = opened(body)
-        if link.peer is not None and type(frame) is Said:  # almost all are
-            self.core.receive(link.peer, frame, self.now())
-            return
+    def on_frame(self, link: Link, frame: Frame) -> None:
+        """What is said between members, once they have greeted each other, does not come here."""
         if isinstance(frame, Hello) and frame.gone and self.registry.dials and (link.peer or link.dialled):
             self.cast_out(frame.sentence)
             raise ProtocolError(f"{frame.peer.name} says: {frame.sentence}")

@@ -38,6 +38,7 @@ from peerlock.node.table import NEAR_THE_END, Limits, Table, disagreement
 from peerlock.node.view import View
 from peerlock.node.wire import (
     OLDEST,
+    UNREADABLE,
     VERSION,
     Ack,
     Answer,
@@ -159,7 +160,7 @@ class Core:
             return
         self.admitted = not view.excluded
         if view.excluded:
-            self.numbers = {}
+            self.count(())
             self.table.until = inf
             self.table.drop(f"the group went on to epoch {epoch} without this node")
             self.shell.rejoin()
@@ -189,7 +190,7 @@ class Core:
     def begin(self) -> None:
         view = self.view
         reports = view.begin()
-        self.numbers = {peer: number for number, peer in enumerate(view.members, 1)}
+        self.count(view.members)
         for session in self.sessions.values():
             session.forget(view.epoch)
         sessions = [None, *(self.sessions.get(peer) for peer in view.members)]
@@ -207,7 +208,14 @@ class Core:
         self.shell.started(view.epoch)
         early, self.early = self.early, []
         for peer, said in early:
-            self.on_said(peer, said)
+            if peer in self.sessions:
+                self.on_said(self.sessions[peer], said)
+
+    def count(self, members: tuple[Peer, ...]) -> None:
+        """The numbers of the members of an epoch."""
+        self.numbers = {peer: number for number, peer in enumerate(members, 1)}
+        for peer, session in self.sessions.items():
+            session.number = self.numbers.get(peer, 0)
 
     def rejoined(self, me: Peer) -> None:
         """A new incarnation of this node, which knows what the old one knew of epochs, and nothing else."""
@@ -226,7 +234,7 @@ class Core:
         found = self.sessions.get(peer)
         if found is None:
             found = self.sessions[peer] = self.sessions_of(peer)
-            found.heard = self.now
+            found.heard, found.number = self.now, self.numbers.get(peer, 0)
         return found
 
     def dials(self, peer: Peer) -> bool:
@@ -304,7 +312,7 @@ class Core:
         session.heard, session.pinged = now, 0.0
         if type(frame) is Said:  # almost all are
             if session.accept(frame.seq, frame.ack):
-                self.on_said(peer, frame)
+                self.on_said(session, frame)
             if session.outgoing:
                 self.table.dirty[session] = None
             return
@@ -346,32 +354,36 @@ class Core:
             raise ProtocolError(f"a view of epoch {epoch}, which the registry does not know")
         self.learn(epoch, members, self.now)
 
-    def on_said(self, peer: Peer, said: Said) -> None:
+    def on_said(self, session: Session, said: Said) -> None:
         view = self.view
         if not said.epoch == view.epoch == view.known:  # which is almost always so
             match view.fate(said.epoch):
                 case "wait":
-                    self.early.append((peer, said))
+                    self.early.append((session.peer, said))
                     return
                 case "drop":
                     return
-        number = self.numbers.get(peer)
-        if number is None or self.closed:
+        if not session.number or self.closed:
             return
         desk = self.table.desks.get(said.lock)
         if desk is None or desk.spoken.number != said.algorithm:
             wanted = spoken(said.algorithm)
             desk = self.table.desk(said.lock, wanted)
             if desk.spoken is not wanted:
-                self.disagree(peer, said.lock)
+                self.disagree(session.peer, said.lock)
                 return
-        message = desk.spoken.message(said.body)
         try:
-            desk.hear(number, said.clock, message, said.seq, self.now)
+            message = desk.spoken.message(said.body)
+        except UNREADABLE as problem:
+            raise ProtocolError(f"no message of {desk.spoken.chosen.name}: {problem}") from None
+        try:
+            desk.hear(session.number, said.clock, message, said.seq, self.now)
         except (AssertionError, LookupError) as problem:
             # Well-formed nonsense. It may have left the algorithm in any state: a new epoch starts it afresh.
             self.shell.renew()
-            raise ProtocolError(f"{desk.spoken.chosen.name} cannot be told {message} by {peer}: {problem}") from problem
+            raise ProtocolError(
+                f"{desk.spoken.chosen.name} cannot be told {message} by {session.peer}: {problem}"
+            ) from problem
         if desk.clock > NEAR_THE_END:
             self.full()
 
@@ -404,9 +416,10 @@ class Core:
         dirty = self.table.dirty
         if dirty:
             self.table.dirty = {}
+            write = self.shell.write
             for session in dirty:
                 if session.outgoing:
-                    self.shell.write(session.peer, session.drain())
+                    write(session.peer, session.drain())
 
     # -- time, the gate, silence -------------------------------------------------------------------------
 

@@ -38,10 +38,15 @@ def fence(epoch: int, clock: int) -> int:
 
 
 def shape_for(chosen: Chosen, me: Node, size: int, home: Node) -> Shape:
-    """The members 1 to `size` in the shape that an algorithm needs."""
+    """The members 1 to `size` in the shape that an algorithm needs.
+
+    Everybody sees them in its own order, those after itself first. Where the papers say "for all j", whoever comes first
+    would else be the same for all: of the nodes that a holder of Suzuki's and Kasami's privilege finds waiting, the one
+    with the lowest number.
+    """
     if chosen.needs.shape is Ring:
         return Ring(left=(me - 2) % size + 1, right=me % size + 1, home=home)
-    everybody = tuple(range(1, size + 1))
+    everybody = (*range(me, size + 1), *range(1, me))
     if chosen.needs.shape is Neighbours:
         return Neighbours(tuple(j for j in everybody if j != me), home)
     return Members(everybody, home)

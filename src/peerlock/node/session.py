@@ -22,10 +22,11 @@ EVERY = 64  # messages that may come before they are acknowledged without an ans
 
 
 class Session:
-    __slots__ = ("acknowledged", "heard", "kept", "linked", "outgoing", "peer", "pinged", "received", "seq")
+    __slots__ = ("acknowledged", "heard", "kept", "linked", "number", "outgoing", "peer", "pinged", "received", "seq")
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
+        self.number = 0  # of the peer in the epoch that runs; 0: it is not in it
         self.seq = 0  # of the last message sent
         self.received = 0  # number of the last message that came
         self.acknowledged = 0  # the last number that the peer knows to have come here
@@ -45,8 +46,11 @@ class Session:
 
     def accept(self, seq: int, ack: int) -> bool:
         """A numbered message came. Is it new?"""
-        if ack > self.seq or (self.kept and self.kept[0][0] <= ack):
+        kept = self.kept
+        if ack > self.seq:
             self.on_ack(ack)
+        while kept and kept[0][0] <= ack:
+            kept.popleft()
         if seq <= self.received:
             return False
         self.received = seq

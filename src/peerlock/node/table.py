@@ -210,25 +210,6 @@ class Table:
         for desk in self.desks.values():
             desk.drop()
 
-    # -- out -----------------------------------------------------------------------------------------
-
-    def say(self, desk: Desk, to: Node, message: Wire, body: Any) -> None:
-        """`body` is the message, or what it is packed to: then that is not done again for each addressee."""
-        session = self.sessions[to]
-        assert session is not None, f"{desk.name}: sent {message} to itself"
-        frame = packed(
-            Said(session.seq + 1, session.received, self.epoch, desk.name, desk.spoken.number, desk.clock, body)
-        )
-        session.post(self.epoch, LENGTH.pack(len(frame)) + frame)
-        self.dirty[session] = None
-        self.messages += 1
-        if not session.linked:
-            self.alarm()
-        if len(session.kept) > MANY:
-            self.choked, self.open = True, False
-        if self.told and desk.name in self.told:
-            self.told[desk.name].sent(desk, to, message, session.seq)
-
     def status(self, now: float) -> tuple[LockStatus, ...]:
         return tuple(desk.status(now) for desk in self.busy())
 
@@ -285,13 +266,28 @@ class Desk(Seat):
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
-    def send(self, to: Node, message: Wire) -> None:
-        self.table.say(self, to, message, message)
+    def send(self, to: Node, message: Wire, body: Raw | None = None) -> None:
+        """`body` is what the message is packed to, if that is known: then it is not done again for each addressee."""
+        table = self.table
+        session, epoch = table.sessions[to], table.epoch
+        assert session is not None, f"{self.name}: sent {message} to itself"
+        frame = packed(
+            Said(session.seq + 1, session.received, epoch, self.name, self.spoken.number, self.clock, body or message)  # type: ignore[arg-type]
+        )
+        session.post(epoch, LENGTH.pack(len(frame)) + frame)
+        table.dirty[session] = None
+        table.messages += 1
+        if not session.linked:
+            table.alarm()
+        if len(session.kept) > MANY:
+            table.choked, table.open = True, False
+        if table.told and self.name in table.told:
+            table.told[self.name].sent(self, to, message, session.seq)
 
     def broadcast(self, to: Iterable[Node], message: Wire) -> None:
         body = Raw(packed(message))
         for j in to:
-            self.table.say(self, j, message, body)
+            self.send(j, message, body)
 
     def enter(self) -> None:
         self.at = "inside"

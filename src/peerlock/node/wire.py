@@ -17,7 +17,7 @@ lock has.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any, TypeAlias
@@ -49,7 +49,7 @@ LARGEST = 16 * 2**20  # bytes of a frame
 LARGEST_HELLO = 4096  # bytes of the first one, from somebody we do not know
 
 
-class Peer(Struct, frozen=True, order=True, array_like=True):
+class Peer(Struct, frozen=True, order=True, array_like=True, cache_hash=True):
     """One incarnation of a member. A restart is somebody new: the name may be the same, the id never is."""
 
     name: str
@@ -188,6 +188,8 @@ Frame: TypeAlias = (
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)
 packed = _encoder.encode
+unpacked = _decoder.decode
+UNREADABLE = msgspec.DecodeError, UnicodeDecodeError
 
 
 def incompatible(oldest: int, newest: int) -> str:
@@ -209,9 +211,9 @@ def framed(message: Any) -> bytes:
 def opened(body: bytes | bytearray | memoryview) -> Frame:
     """A frame without its length; `ProtocolError` if it is none."""
     try:
-        found: Frame = _decoder.decode(body)
+        found: Frame = unpacked(body)
         return found
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except UNREADABLE as problem:
         raise ProtocolError(f"a frame of {len(body)} bytes is no message of this protocol: {problem}") from None
 
 
@@ -223,14 +225,7 @@ class Spoken(Struct, frozen=True):
 
     number: int
     chosen: Chosen
-    decoder: Any
-
-    def message(self, body: msgspec.Raw) -> Wire:
-        try:
-            found: Wire = self.decoder.decode(body)
-            return found
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise ProtocolError(f"no message of {self.chosen.name}: {problem}") from None
+    message: Callable[[msgspec.Raw], Wire]  # out of a body; it raises what is `UNREADABLE`
 
 
 _PLAIN = ricart_agrawala.Request, ricart_agrawala.Reply
@@ -273,8 +268,7 @@ def spoken(algorithm: str | int) -> Spoken:
         raise UsageError(f"{name} cannot be used for a real lock: {_REFUSED[name]}. Use {DEFAULT}.")
     chosen = choose(name)
     number, types = _MESSAGES[name]
-    decoder = msgspec.msgpack.Decoder(reduce(or_, types))
-    found = _known[name] = _known[number] = Spoken(number, chosen, decoder)
+    found = _known[name] = _known[number] = Spoken(number, chosen, msgspec.msgpack.Decoder(reduce(or_, types)).decode)
     return found
 
 

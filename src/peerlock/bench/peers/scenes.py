@@ -30,6 +30,7 @@ GO, STOP, COUNTER, OWNER, TURN, GIVER, GIVEN = range(7)
 READY, DONE, CELLS = 8, 136, 264  # one a process
 WARM_UP, PARKED_S = 20, 0.002
 OPEN_S = 60.0
+SOON_S = 0.02  # from the last one's being there to the start
 BATCH_S, TIMED_S = 0.005, 0.3
 
 
@@ -253,7 +254,7 @@ def play(
 def perform(driver: type[Driver], cast: Cast) -> list[dict[str, Any]]:
     path = Path(cast.directory) / "board"
     path.write_bytes(bytes(8 * CELLS))
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(os.environ.get("START","spawn"))
     shared = context.Lock()
     together = issubclass(driver, AsyncioLock)
     processes, ends = [], []
@@ -267,8 +268,8 @@ def perform(driver: type[Driver], cast: Cast) -> list[dict[str, Any]]:
     try:
         with board(str(path)) as cells:
             wait_for(lambda: all(cells[READY + number] for number in range(cast.of)), processes, cast)
-            cells[GO] = 1
-            time.sleep(cast.seconds)
+            cells[GO] = time.monotonic_ns() + int(SOON_S * 1e9)
+            time.sleep(SOON_S + cast.seconds)
             cells[STOP] = 1
         return [result for end in ends for result in told(end, cast)]
     finally:
@@ -320,6 +321,15 @@ def runner(loop: str) -> asyncio.Runner:
     return asyncio.Runner()
 
 
+async def the_start(cells: memoryview) -> None:
+    """Everybody at the same time: who is first by a millisecond would have the lock a thousand times before the others."""
+    while not cells[GO]:
+        await asyncio.sleep(0.002)
+    await asyncio.sleep(max(0.0, (cells[GO] - time.monotonic_ns()) / 1e9 - 0.002))
+    while time.monotonic_ns() < cells[GO]:
+        await asyncio.sleep(0)
+
+
 async def one(driver_of: type[Driver], cast: Cast, number: int, shared: Any) -> dict[str, Any]:
     driver = driver_of(Place(cast.directory, cast.address, number, cast.of, cast.options, shared))
     with board(str(Path(cast.directory) / "board")) as cells:
@@ -330,8 +340,7 @@ async def one(driver_of: type[Driver], cast: Cast, number: int, shared: Any) -> 
                 await driver.acquire()
                 await driver.release()
             cells[READY + number] = 1
-            while not cells[GO]:
-                await asyncio.sleep(0.002)
+            await the_start(cells)
             found = await SCENES[cast.scene](driver, cells, number, cast.of)
             cells[DONE + number] = 1
             while not all(cells[DONE : DONE + cast.of]):  # some need a majority to the end
