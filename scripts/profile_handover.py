@@ -5,7 +5,9 @@ python scripts/profile_handover.py [--json FILE]
 Three and five processes on uvloop compete for one lock; the kernel says how much of its own and of the program's time
 each has used, and how often it was put to sleep. Beside it two processes that throw a bare message to and fro, on the same
 loop and the same kind of socket: what is left when there is no lock. Then one of the five runs under a profiler that
-counts CPU time, so that what a function's system calls cost is in its row.
+counts CPU time, so that what a function's system calls cost is in its row. At last two processes, each on a core of its
+own, hand a lock over, and look at the clock on the way: at the release, at the write, when the bytes are there, when the
+lock is granted, and when the task runs that waited for it; without a pause, and with 2 ms of sleep in between.
 """
 
 from __future__ import annotations
@@ -13,21 +15,34 @@ from __future__ import annotations
 import asyncio
 import cProfile
 import json
+import mmap
 import multiprocessing
+import os
 import pstats
 import resource
+import statistics
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
 import peerlock
+from peerlock.net.aio import AioLink, Hold
 
 SECONDS = 3.0
 CORES = 2
+FORKED, APART = "forkserver", "spawn"
+PAUSE_S = 0.002
+PARTS = (
+    "giver: from the release to the write",
+    "kernel: from the write to the read",
+    "getter: from the read to the grant",
+    "getter: from the grant to the task",
+)
 
 
 def used(since: Any) -> dict[str, float]:
@@ -96,19 +111,69 @@ async def throw(directory: str, number: int, of: int, profiled: bool) -> dict[st
     return {"entries": 0, "messages": ball.count, **used(since)}
 
 
+async def hand_over(directory: str, number: int, of: int, profiled: bool) -> dict[str, Any]:
+    """The parts of a hand-over, in microseconds, by the clock that all processes share. `profiled`: with pauses."""
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[number]})
+    seen: dict[str, int] = {}
+    write, arrived, woken = AioLink.write, AioLink.buffer_updated, Hold.woken
+
+    def writes(link: AioLink, data: bytes) -> None:
+        seen["write"] = time.monotonic_ns()
+        write(link, data)
+
+    def arrives(link: AioLink, count: int) -> None:
+        seen["read"] = time.monotonic_ns()
+        arrived(link, count)
+
+    def wakes(hold: Hold) -> None:
+        woken(hold)
+        seen["grant"] = time.monotonic_ns()
+
+    AioLink.write, AioLink.buffer_updated, Hold.woken = writes, arrives, wakes  # type: ignore[method-assign]
+    path = Path(directory) / "board"
+    with open(path, "a+b") as file:
+        file.truncate(32)
+        with mmap.mmap(file.fileno(), 32) as shared, memoryview(shared).cast("q") as board:
+            async with peerlock.join("profile", dir=directory, name=f"n{number}") as node:
+                while len(node.members) < of:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.5)
+                lock, found, until = node.lock("job"), list[list[int]](), time.monotonic() + SECONDS
+                while time.monotonic() < until:
+                    asked = time.monotonic_ns()
+                    hold = await lock.acquire()
+                    now, (giver, released, wrote, _) = time.monotonic_ns(), board
+                    if giver == 2 - number and asked < released:  # it came from the other one, while we waited
+                        marks = [released, wrote, seen["read"], seen["grant"], now]
+                        found.append([after - before for before, after in pairwise(marks)])
+                    if profiled:
+                        await asyncio.sleep(PAUSE_S)
+                    board[0], board[1] = number + 1, time.monotonic_ns()
+                    hold.release()
+                    board[2] = seen["write"]
+                    if profiled:
+                        await asyncio.sleep(PAUSE_S / 2)
+                await asyncio.sleep(0.5)
+    return {"parts": [part for part in found if min(part) >= 0]}
+
+
 def process(scene: str, directory: str, number: int, of: int, profiled: bool, answers: Any) -> None:
-    work = {"lock": compete, "bare": throw}[scene]
+    work = {"lock": compete, "bare": throw, "parts": hand_over}[scene]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         answers.put(runner.run(work(directory, number, of, profiled)))
 
 
-def play(scene: str, of: int, profiled: bool = False) -> list[dict[str, Any]]:
-    spawn = multiprocessing.get_context("spawn")
-    answers = spawn.Queue()
+def play(scene: str, of: int, profiled: bool | None = False, start: str = FORKED) -> list[dict[str, Any]]:
+    """`profiled`: the first of them; None: all."""
+    context: Any = multiprocessing.get_context(start)
+    answers = context.Queue()
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o700)
         made = [
-            spawn.Process(target=process, args=(scene, directory, number, of, profiled and number == 0, answers))
+            context.Process(
+                target=process,
+                args=(scene, directory, number, of, profiled is None or (profiled and number == 0), answers),
+            )
             for number in range(of)
         ]
         for each in made:
@@ -133,20 +198,35 @@ def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def parts(paused: bool) -> list[float]:
+    """The median of each part; only the getter can put a hand-over together, and what the giver wrote down late is left out."""
+    found = [part for each in play("parts", 2, None if paused else False) for part in each["parts"]]
+    return [statistics.median(column) / 1000 for column in zip(*found, strict=True)]
+
+
 def main() -> None:
     rows = [row("a bare message", play("bare", 2))]
     rows += [row(f"the lock, {of} processes", play("lock", of)) for of in (3, 5)]
+    rows += [row(f"the lock, {of} processes started one by one", play("lock", of, start=APART)) for of in (3, 5)]
+    ways = [parts(paused=False), parts(paused=True)]
     profiles = [each["profile"] for each in play("lock", 5, profiled=True) if "profile" in each]
     for each in rows:
         print(
-            f"{each['name']:24} {each['messages_a_second']:10,.0f} messages/s, CPU a message, both ends: "
+            f"{each['name']:43} {each['messages_a_second']:10,.0f} messages/s, CPU a message, both ends: "
             f"{each['user_us']:5.1f} us of the program, {each['system_us']:5.1f} us of the kernel; "
             f"{each['busy_cores']:.2f} cores busy, {each['sleeps_a_message']:.2f} sleeps a message"
         )
     for name, share, calls in profiles[0]:
         print(f"{100 * share:5.1f} %  {calls:5.1f} calls an entry  {name}")
+    for name, hot, cold in zip(PARTS, *ways, strict=True):
+        print(f"{name:40} {hot:6.1f} us hot, {cold:6.1f} us after {1000 * PAUSE_S:g} ms of sleep")
     if sys.argv[1:2] == ["--json"]:
-        Path(sys.argv[2]).write_text(json.dumps({"rows": rows, "profile": profiles[0]}, indent=1) + "\n")
+        told = {
+            "rows": rows,
+            "profile": profiles[0],
+            "parts": [list(part) for part in zip(PARTS, *ways, strict=True)],
+        }
+        Path(sys.argv[2]).write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from peerlock.node.wire import (
     LARGEST_HELLO,
     LENGTH,
     OLDEST,
+    UNREADABLE,
     VERSION,
     Frame,
     Hello,
@@ -38,8 +39,8 @@ from peerlock.node.wire import (
     Tell,
     framed,
     incompatible,
-    opened,
     spoken,
+    unpacked,
 )
 
 log = logging.getLogger("peerlock")
@@ -118,10 +119,10 @@ class Link:
             self.arrived(len(part))
             data = data[len(part) :]
 
-    def arrived(self, count: int) -> None:
+    def arrived(self, nbytes: int) -> None:
         """That many bytes are there. Frames are handled one after the other; a bad one ends the link."""
-        self.end = end = self.end + count
-        shell, first = self.shell, self.start + HEAD
+        self.end = end = self.end + nbytes
+        shell, first, length = self.shell, self.start + HEAD, 0
         try:
             while first <= end and not self.closed:
                 (length,) = unpack_length(self.buffer, self.start)
@@ -132,7 +133,7 @@ class Link:
                     if after > len(self.buffer):
                         self.grow(after)
                     break
-                frame = opened(bytes(self.whole[first:after]))
+                frame = unpacked(bytes(self.whole[first:after]))
                 self.start, first = after, after + HEAD
                 if type(frame) is Said and self.peer is not None:  # almost all are
                     shell.core.receive(self.peer, frame, shell.clock())
@@ -140,6 +141,8 @@ class Link:
                     shell.on_frame(self, frame)
         except (ProtocolError, RegistryError) as problem:
             shell.ends(self, str(problem))
+        except UNREADABLE as problem:
+            shell.ends(self, f"a frame of {length} bytes is no message of this protocol: {problem}")
         if self.start == self.end:
             self.start = self.end = 0
             if len(self.buffer) > 65536:

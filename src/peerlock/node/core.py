@@ -418,8 +418,10 @@ class Core:
             self.table.dirty = {}
             write = self.shell.write
             for session in dirty:
-                if session.outgoing:
-                    write(session.peer, session.drain())
+                out = session.outgoing  # what `drain` does, written out
+                if out:
+                    session.outgoing = []
+                    write(session.peer, out[0] if len(out) == 1 else b"".join(out))
 
     # -- time, the gate, silence -------------------------------------------------------------------------
 

@@ -412,7 +412,9 @@ class Desk(Seat):
         """Leave the critical section; nobody here wants it."""
         sent, before, self.before = self.table.messages, self.before, None
         self.at = "ending"
-        self.leave(self)
+        if self.table.told:
+            self.tell("left")
+        self.algorithm.release(self)
         self.quiet = self.quiet and self.table.messages == sent
         self.free = (
             before is not None

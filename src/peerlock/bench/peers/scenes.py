@@ -2,6 +2,10 @@
 
 They share an array of 64-bit numbers in a file: when to begin and to stop, a counter that is added to under the lock, who
 had it last, and when it was last released. Each process says what it has seen when it ends.
+
+Processes are forked from one, as the workers of a web server are, or started one by one, as from a shell. That makes a
+difference to all rows: those that were forked from one have their code at the same addresses, and a processor that goes
+from one of them to the next finds its predictions of branches still good.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from peerlock.bench.peers.drivers import AsyncioLock, Driver, Place, Row, Wire
 from peerlock.errors import Unfinished
 
 GO, STOP, COUNTER, OWNER, TURN, GIVER, GIVEN = range(7)
+FORKED, APART = "forkserver", "spawn"  # how processes are started: forked from one, or each by itself
 READY, DONE, CELLS = 8, 136, 264  # one a process
 WARM_UP, PARKED_S = 20, 0.002
 OPEN_S = 60.0
@@ -240,21 +245,28 @@ class Cast(Struct, frozen=True):
     options: dict[str, Any]
     loop: str
     cores: tuple[tuple[int, ...], ...] = ()  # of each process; none: any
+    start: str = FORKED
 
 
 def play(
-    row: Row, scene: str, of: int, seconds: float, address: str = "", cores: tuple[tuple[int, ...], ...] = ()
+    row: Row,
+    scene: str,
+    of: int,
+    seconds: float,
+    address: str = "",
+    cores: tuple[tuple[int, ...], ...] = (),
+    start: str = FORKED,
 ) -> list[dict[str, Any]]:
     """What each of the processes has seen."""
     with tempfile.TemporaryDirectory(prefix="peerlock-bench-") as directory:
-        cast = Cast(row.name, scene, of, seconds, directory, address, dict(row.options), row.loop, cores)
+        cast = Cast(row.name, scene, of, seconds, directory, address, dict(row.options), row.loop, cores, start)
         return perform(row.driver, cast)
 
 
 def perform(driver: type[Driver], cast: Cast) -> list[dict[str, Any]]:
     path = Path(cast.directory) / "board"
     path.write_bytes(bytes(8 * CELLS))
-    context = multiprocessing.get_context(os.environ.get("START","spawn"))
+    context: Any = multiprocessing.get_context(cast.start)
     shared = context.Lock()
     together = issubclass(driver, AsyncioLock)
     processes, ends = [], []

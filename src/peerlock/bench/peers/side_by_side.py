@@ -12,11 +12,12 @@ from typing import Any
 from msgspec import Struct, field
 
 from peerlock.bench.peers.drivers import ROWS, Row, Wire
-from peerlock.bench.peers.scenes import percentile, play
+from peerlock.bench.peers.scenes import APART, percentile, play
 from peerlock.bench.peers.servers import STARTERS
 from peerlock.errors import Unfinished, UsageError
 
 CROWDS = (3, 5)
+WAYS = {"contended": "", "apart": " started one by one"}
 OURS, OURS_PLAIN = "peerlock", "peerlock, asyncio"
 
 
@@ -37,11 +38,13 @@ class Figures(Struct):
     uncontended_us: float | None = None
     uncontended_99_us: float | None = None
     over_asyncio_lock: float | None = None
-    contended: dict[int, Contended] = field(default_factory=dict)
+    contended: dict[int, Contended] = field(default_factory=dict)  # processes that were forked from one
+    apart: dict[int, Contended] = field(default_factory=dict)  # and that were started one by one
     alternations_a_second: float | None = None
     parked_us: float | None = None
     parked_99_us: float | None = None
     parked_two_cores_us: float | None = None  # each process on a core of its own, as the floor of that name
+    parked_over_bare: float | None = None  # that, over a bare message after idling, just before and after it
     first_touch_us: float | None = None
 
 
@@ -108,7 +111,7 @@ def compare(
                 failed[row.name] = str(problem)
     middle = {name: median_of(figures) for name, figures in seen.items() if figures}
     grounds = [median_of(list(same)) for same in zip(*floors, strict=True)]
-    return Comparison(runs, seconds, middle, grounds, skipped, failed, targets(middle, grounds))
+    return Comparison(runs, seconds, middle, grounds, skipped, failed, targets(middle))
 
 
 def one(row: Row, seconds: float) -> Figures:
@@ -120,14 +123,19 @@ def one(row: Row, seconds: float) -> Figures:
         if row.within:
             return figures
         figures.contended = {of: contended(play(row, "contended", of, seconds, address)) for of in CROWDS}
+        if row.networked:
+            figures.apart = {of: contended(play(row, "contended", of, seconds, address, start=APART)) for of in CROWDS}
         turns = play(row, "alternation", 2, seconds, address)
         figures.alternations_a_second = sum(told["turns"] for told in turns) / max(told["seconds"] for told in turns)
         times = [time for told in play(row, "parked", 2, seconds, address) for time in told["times"]]
         if len(times) >= 10:  # a lock that never goes to who waits has no such time
             figures.parked_us, figures.parked_99_us = percentile(times, 0.5) * 1e6, percentile(times, 0.99) * 1e6
         if row.ours and len(two := two_cores()) == 2:
+            bare = [idle_us(row.loop, seconds / 2, two)]
             times = [time for told in play(row, "parked", 2, seconds, address, two) for time in told["times"]]
+            bare.append(idle_us(row.loop, seconds / 2, two))
             figures.parked_two_cores_us = percentile(times, 0.5) * 1e6
+            figures.parked_over_bare = figures.parked_two_cores_us / statistics.mean(bare)
         if row.networked:
             fresh = play(row, "first touch", 5, seconds / 2, address)[0]["times"]
             figures.first_touch_us = percentile(fresh, 0.5) * 1e6
@@ -162,11 +170,20 @@ def floor(seconds: float) -> Iterable[Floor]:
     if two_cores():
         ways["two"] = two_cores()
     for loop in ("asyncio", "uvloop"):
-        row = Row("a bare message", Wire, loop=loop, modules=("uvloop",) if loop == "uvloop" else ())
+        row = bare_message(loop)
         for words, pinned in ways.items() if not row.missing() else ():
             hot = play(row, "hot wire", 2, seconds, cores=pinned)[0]["us"]
-            times = [time for told in play(row, "idle wire", 2, seconds, cores=pinned) for time in told["times"]]
-            yield Floor(loop, words, hot, percentile(times, 0.5) * 1e6)
+            yield Floor(loop, words, hot, idle_us(loop, seconds, pinned))
+
+
+def bare_message(loop: str) -> Row:
+    return Row("a bare message", Wire, loop=loop, modules=("uvloop",) if loop == "uvloop" else ())
+
+
+def idle_us(loop: str, seconds: float, cores: tuple[tuple[int, ...], ...]) -> float:
+    """A bare message after both ends have slept."""
+    told = play(bare_message(loop), "idle wire", 2, seconds, cores=cores)
+    return percentile([time for each in told for time in each["times"]], 0.5) * 1e6
 
 
 def median_of(many: Sequence[Any]) -> Any:
@@ -184,7 +201,7 @@ def median_of(many: Sequence[Any]) -> Any:
     return statistics.median(there)
 
 
-def targets(rows: dict[str, Figures], floors: Sequence[Floor]) -> list[Target]:
+def targets(rows: dict[str, Figures]) -> list[Target]:
     """What this lock is meant to reach, as far as the rows for it are there."""
     found: list[Target] = []
     peers = {row.name for row in ROWS if row.networked and not row.ours}
@@ -203,24 +220,22 @@ def targets(rows: dict[str, Figures], floors: Sequence[Floor]) -> list[Target]:
         if quickest is not None and mine.uncontended_us:
             words = f"{name}: uncontended, times as fast as the best networked peer, at least"
             add(words, quickest / mine.uncontended_us, 50.0 if name == OURS else 1.0, True)
-        for of in CROWDS:
-            best = max(
-                (other.contended[of].owner_changes_a_second for other in others.values() if of in other.contended),
-                default=None,
-            )
-            if best and of in mine.contended:
-                words = f"{name}: {of} processes, owner changes over the best networked peer's, at least"
-                add(words, mine.contended[of].owner_changes_a_second / best, 2.0 if name == OURS else 1.0, True)
-        if 3 in mine.contended and name == OURS:
-            add(f"{name}: 3 processes, fairness, at least", mine.contended[3].fairness, 0.9, True)
+        for way, how in WAYS.items():
+            our = getattr(mine, way)
+            for of in CROWDS:
+                theirs = [getattr(other, way) for other in others.values()]
+                best = max((each[of].owner_changes_a_second for each in theirs if of in each), default=None)
+                if best and of in our:
+                    words = f"{name}: {of} processes{how}, owner changes over the best networked peer's, at least"
+                    add(words, our[of].owner_changes_a_second / best, 2.0 if name == OURS else 1.0, True)
+            if 3 in our and name == OURS:
+                add(f"{name}: 3 processes{how}, fairness, at least", our[3].fairness, 0.9, True)
         if mine.contended:
-            lost = max(each.lost_updates for each in mine.contended.values())
+            lost = max(each.lost_updates for each in (*mine.contended.values(), *mine.apart.values()))
             add(f"{name}: lost updates", lost, 0.0, False)
-        loop = next(row.loop for row in ROWS if row.name == name)
         # Whether two processes are on one core or on two makes more difference than anything else, and the kernel does as it
         # likes: so like is compared with like.
-        bare = next((each.idle_us for each in floors if each.loop == loop and each.cores == "two"), None)
-        if bare is not None and mine.parked_two_cores_us is not None:
+        if mine.parked_over_bare is not None:
             words = f"{name}: hand-over to a parked waiter, over a bare message after idling (two cores), at most"
-            add(words, mine.parked_two_cores_us / bare, 1.6, False)
+            add(words, mine.parked_over_bare, 1.6, False)
     return found

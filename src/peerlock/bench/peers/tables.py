@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from peerlock.bench.peers.curves import Curves
-from peerlock.bench.peers.side_by_side import CROWDS, Comparison
+from peerlock.bench.peers.side_by_side import CROWDS, WAYS, Comparison, Contended
 
 
 def _us(value: float | None) -> str:
@@ -34,14 +34,15 @@ def shown(found: Comparison) -> Iterator[Any]:
             _us(row.parked_two_cores_us), _us(row.first_touch_us), _rate(row.alternations_a_second),
         )  # fmt: skip
     yield _justified(table)
-    for of in CROWDS:
+    for way, of in ((way, of) for way in WAYS for of in CROWDS):
         table = Table(
             "", "owner changes/s", "grants/s", "wait us", "99 %", "fairness", "lost", "messages", "CPU us",
-            title=f"{of} processes that all want it all the time; messages and CPU of the clients an entry",
+            title=f"{of} processes{WAYS[way]} that all want it all the time; messages and CPU of the clients an entry",
         )  # fmt: skip
         for name, row in found.rows.items():
-            if of in row.contended:
-                each = row.contended[of]
+            crowds: dict[int, Contended] = getattr(row, way)
+            if of in crowds:
+                each = crowds[of]
                 table.add_row(
                     name, _rate(each.owner_changes_a_second), _rate(each.grants_a_second), _us(each.wait_us),
                     _us(each.wait_99_us), f"{each.fairness:.2f}", f"{each.lost_updates:.0f}",
