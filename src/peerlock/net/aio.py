@@ -73,8 +73,6 @@ class AioLink(Link, asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.room() if self.end else self.whole
 
-    buffer_updated = Link.arrived
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self.late is not None:
             self.late.cancel()

@@ -116,11 +116,11 @@ class Link:
             room = self.room()
             part = data[: len(room)]
             room[: len(part)] = part
-            self.arrived(len(part))
+            self.buffer_updated(len(part))
             data = data[len(part) :]
 
-    def arrived(self, nbytes: int) -> None:
-        """That many bytes are there. Frames are handled one after the other; a bad one ends the link."""
+    def buffer_updated(self, nbytes: int) -> None:
+        """That many bytes are there (the name is asyncio's). Frames are handled one after the other; a bad one ends the link."""
         self.end = end = self.end + nbytes
         shell, first, length = self.shell, self.start + HEAD, 0
         try:

@@ -141,7 +141,7 @@ class ThreadLink(Link):
             if not count:
                 self.gone()
                 return
-            self.arrived(count)
+            self.buffer_updated(count)
 
     def fail(self, why: str) -> None:
         self.shut()
