@@ -47,7 +47,7 @@ def limits(peers: Comparison, curves: Curves) -> str:
     twenty = {p.algorithm: p.owner_changes_a_second for p in curves.members if p.nodes == 20}
     changes, per_message = ours.owner_changes_a_second, ours.cpu_us_an_entry / 5
     return (
-        "- **Five processes on two cores** are at the limit of what Python can do for N messages a change: here "
+        "- **Five processes on two cores** keep both busy, with N messages a change: here "
         f"{number(per_message)} us of CPU a message, at both ends together. {number(changes)} changes a second are "
         f"{changes / peer:.2f} times the {number(peer)} of {best}. `dijkstra-ring`, with two messages a change, makes "
         f"{number(ring.owner_changes_a_second)}: {ring.owner_changes_a_second / peer:.2f} times.\n"
@@ -77,6 +77,27 @@ def profile(found: dict[str, Any]) -> str:
         + "\n\n"
         + table(["one of five processes: function", "of its CPU time", "calls an entry"], shares)
     )
+
+
+def parts(found: dict[str, Any]) -> str:
+    """Of a hand-over between two processes, each on a core of its own."""
+    rows = [[name, number(hot), number(cold), f"{cold / hot:.1f}"] for name, hot, cold in found["parts"]]
+    hot, cold = (sum(part[column] for part in found["parts"]) for column in (1, 2))
+    rows.append(["together", number(hot), number(cold), f"{cold / hot:.1f}"])
+    return table(["a hand-over, us", "hot", "after 2 ms of sleep", "times"], rows)
+
+
+def apart(peers: Comparison) -> str:
+    """Processes that were started one by one, beside those that were forked from one."""
+    rows = [
+        [name, *(text for of in CROWDS for text in (
+            number(row.contended[of].owner_changes_a_second), number(row.apart[of].owner_changes_a_second),
+            f"{row.apart[of].fairness:.2f}"))]
+        for name, row in peers.rows.items()
+        if all(of in row.apart for of in CROWDS)
+    ]  # fmt: skip
+    head = [text for of in CROWDS for text in (f"{of}: owner changes/s, forked", "one by one", "fairness, one by one")]
+    return table(["", *head], rows)
 
 
 def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> dict[str, str]:
@@ -198,9 +219,12 @@ def main(directory: str) -> None:
     peers = msgspec.json.decode((place / "peers.json").read_bytes(), type=Comparison, strict=False)
     curves = msgspec.json.decode((place / "curves.json").read_bytes(), type=Curves)
     takeovers = msgspec.convert(msgspec.json.decode((place / "takeover.json").read_bytes())["rows"], list[Takeover])
+    profiled = msgspec.json.decode((place / "profile.json").read_bytes())
     text = PAGE.read_text()
     made = sections(peers, curves, takeovers) | {
-        "profile": profile(msgspec.json.decode((place / "profile.json").read_bytes()))
+        "profile": profile(profiled),
+        "parts": parts(profiled),
+        "apart": apart(peers),
     }
     for name, words in made.items():
         text, count = re.subn(

@@ -67,6 +67,7 @@ def stopped_before_its_write(
         assert process.stdout is not None
         fence = int(process.stdout.readline())
         while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert process.poll() is None, "it has ended instead of being stopped"
             time.sleep(0.01)
         with peerlock.sync.join("g", **words("next")) as node, node.lock("x") as hold:
             assert hold.fence > fence

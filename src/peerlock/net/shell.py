@@ -120,7 +120,7 @@ class Link:
             data = data[len(part) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """That many bytes are there (the name is asyncio's). Frames are handled one after the other; a bad one ends the link."""
+        """That many bytes are there (asyncio's name for it). Frames are handled one by one; a bad one ends the link."""
         self.end = end = self.end + nbytes
         shell, first, length = self.shell, self.start + HEAD, 0
         try:
