@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from peerlock.bench.peers.servers import etcd, free_port, is_installed
 from peerlock.errors import Unfinished
 
 REGISTRIES = ("host", "embedded", "etcd")
+PATIENCE_S = 60.0
 
 _MEMBER = """
 import json, sys, time, peerlock.sync
@@ -58,24 +60,32 @@ class Takeover(Struct, frozen=True):
 class _Member:
     def __init__(self, options: dict[str, Any]) -> None:
         self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115, it is closed in end
+        self.heard = b""
         self.process = subprocess.Popen(
             [sys.executable, "-c", _MEMBER, json.dumps(options)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, bufsize=0,
         )  # fmt: skip
         self.line()
 
-    def line(self) -> str:
+    def line(self) -> bytes:
         assert self.process.stdout is not None
-        found = self.process.stdout.readline()
-        if not found:
-            self.said.seek(0)
-            raise Unfinished(f"A member has ended with {self.process.wait()}: {self.said.read()[-400:].strip()}")
+        end = time.monotonic() + PATIENCE_S
+        while b"\n" not in self.heard:
+            if not select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise Unfinished(
+                    f"A member has not answered for {PATIENCE_S:g} s: it waits for its group or for the lock."
+                )
+            more = self.process.stdout.read(4096)
+            if not more:
+                self.said.seek(0)
+                raise Unfinished(f"A member has ended with {self.process.wait()}: {self.said.read()[-400:].strip()}")
+            self.heard += more
+        found, _, self.heard = self.heard.partition(b"\n")
         return found
 
     def tell(self, word: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
+        self.process.stdin.write(f"{word}\n".encode())
 
     def times(self) -> tuple[float, float]:
         began, ended = json.loads(self.line())
