@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.aio import Hold, Node
+from peerlock.net.aio import SOON_S, YIELD_S, Hold, Node
 from peerlock.node.table import Limits
 from peerlock.node.wire import ON_THE_WIRE
 from peerlock.testing import Group, NothingHappens, run
@@ -72,6 +72,43 @@ async def test_first_come_first_served_within_a_node(group: Group) -> None:
     hold.release()
     await asyncio.gather(*tasks)
     assert order == list(range(20))
+
+
+@scenario
+async def test_nobody_is_first_because_of_its_number(group: Group) -> None:
+    """Of those that wait when a lock is released it is the one after the holder, whoever that is."""
+    nodes = await three(group)
+    served = list[str]()
+
+    async def want(node: Node) -> None:
+        async with node.lock("x"):
+            served.append(node.name)
+
+    for holder in (0, 1, 2):
+        hold = await nodes[holder].lock("x").acquire()
+        waiting = [asyncio.create_task(want(nodes[each])) for each in (0, 1, 2) if each != holder]
+        await asyncio.sleep(1)
+        hold.release()
+        await asyncio.gather(*waiting)
+    assert served == ["ben", "cleo", "cleo", "anna", "anna", "ben"]
+
+
+@scenario
+async def test_who_had_to_wait_yields_sooner_for_a_while(group: Group) -> None:
+    anna, ben, _ = await three(group)
+    hold = await anna.lock("x").acquire()
+    waiter = asyncio.create_task(ben.lock("x").acquire())
+    await asyncio.sleep(1)
+    assert ben._pace.step == SOON_S
+    hold.release()
+    (await waiter).release()
+    turns = 0
+    while ben._pace.step < YIELD_S and turns < 100:
+        turns += 1
+        ben._pace.yield_at = -1.0  # as if that time had passed
+        async with ben.lock("x"):
+            pass
+    assert 5 < turns < 20
 
 
 @scenario
