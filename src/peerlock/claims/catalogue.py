@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from functools import partial
-from multiprocessing import get_context
 
 from peerlock.claims import (
     carvalho_roucairol,
@@ -18,6 +17,7 @@ from peerlock.claims import (
 from peerlock.claims.lab import Evidence, Finding, Lab, broken, judge
 from peerlock.claims.registry import CLAIMS, PAPERS, Claim
 from peerlock.errors import UsageError
+from peerlock.spread import spread
 
 MODULES = (everybody, suzuki_kasami, helary_plouzeau_raynal, dijkstra, ricart_agrawala, carvalho_roucairol)
 
@@ -51,12 +51,11 @@ def examine(claims: list[Claim], *, full: bool, processes: int = 2) -> Iterator[
         yield from ((one, found[one.id]) for one in claims)
         return
     waiting = [one.id for one in claims]
-    with get_context("spawn").Pool(processes, maxtasksperchild=10) as pool:
-        for results in pool.imap_unordered(work, tasks.values()):
-            found |= dict(results)
-            while waiting and waiting[0] in found:
-                key = waiting.pop(0)
-                yield CLAIMS[key], found.pop(key)
+    for results in spread(work, tasks.values(), processes, lifetime=10):
+        found |= dict(results)
+        while waiting and waiting[0] in found:
+            key = waiting.pop(0)
+            yield CLAIMS[key], found.pop(key)
 
 
 def _examine(ids: list[str], full: bool) -> list[tuple[str, Finding]]:

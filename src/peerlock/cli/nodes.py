@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from peerlock.cli.app import app, bar, console, numbers, print_json
 from peerlock.errors import UsageError
+from peerlock.spread import spread
 
 
 @app.command("sim-nodes")
@@ -109,8 +109,7 @@ def _runs(jobs: list[Any], processes: int) -> Iterator[dict[str, Any]]:
     if processes == 1 or len(jobs) < 20:
         yield from map(_one, jobs)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(_one, jobs, chunksize=8)
+    yield from spread(_one, jobs, processes, chunk=8)
 
 
 def _one(job: tuple[int, str, int, int, str, str]) -> dict[str, Any]:

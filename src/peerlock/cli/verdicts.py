@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 from peerlock.check.verdicts import Verdict, configurations, explore
 from peerlock.cli.app import app, check_output, progress, save
 from peerlock.contract import Node
+from peerlock.spread import spread
 
 
 @app.command()
@@ -25,10 +25,8 @@ def verdicts(
     """Explore every algorithm in its small configurations and print a table of verdicts: about half an hour."""
     check_output(out, ".md")
     jobs = list(configurations(_graphs(), entries))
-    # A process gives its memory back only when it ends, so none does more than a few of these.
-    with get_context("spawn").Pool(processes, maxtasksperchild=20) as pool:
-        doing = pool.imap(partial(explore, max_states=max_states, max_seconds=max_seconds), jobs)
-        found = list(progress(doing, "verdicts", len(jobs)))
+    work = partial(explore, max_states=max_states, max_seconds=max_seconds)
+    found = list(progress(spread(work, jobs, processes, lifetime=20), "verdicts", len(jobs)))
     text = _table(
         found, f"peerlock verdicts --entries {entries} --max-states {max_states} --max-seconds {max_seconds:g}"
     )

@@ -1,0 +1,33 @@
+"""Work for several processes at once.
+
+Not `multiprocessing.Pool`: it waits for ever if one of its processes is killed, and may do so when it is closed. Here a process
+that is killed is an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TypeVar
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def spread(
+    work: Callable[[Job], Result], jobs: Iterable[Job], processes: int, *, lifetime: int | None = None, chunk: int = 1
+) -> Iterator[Result]:
+    """What comes of each job, in order.
+
+    A process gives its memory back only when it ends: with a `lifetime` there are new ones after so many jobs for each.
+    """
+    left = list(jobs)
+    while left:
+        part = lifetime * processes if lifetime else len(left)
+        now, left = left[:part], left[part:]
+        pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+        try:
+            yield from pool.map(work, now, chunksize=chunk)
+        finally:
+            pool.shutdown(cancel_futures=True)
