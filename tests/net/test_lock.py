@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.aio import SOON_S, YIELD_S, Hold, Node
-from peerlock.node.table import Limits
-from peerlock.node.wire import ON_THE_WIRE
+from peerlock.net.aio import BEHIND, LATE_S, SOON_S, YIELD_S, Hold, Node, _Pace
+from peerlock.node.table import Desk, Limits
+from peerlock.node.wire import ON_THE_WIRE, Peer, spoken
 from peerlock.testing import Group, NothingHappens, run
 
 
@@ -109,6 +109,104 @@ async def test_who_had_to_wait_yields_sooner_for_a_while(group: Group) -> None:
         async with ben.lock("x"):
             pass
     assert 5 < turns < 20
+
+
+async def takes_turns(node: Node, times: int) -> None:
+    for _ in range(times):
+        (await node.lock("x").acquire()).release()
+
+
+@scenario
+async def test_who_is_behind_sends_its_release_with_its_next_request(group: Group) -> None:
+    anna, ben, _ = await three(group)
+    await asyncio.gather(takes_turns(anna, 5), takes_turns(ben, 5))
+    assert not anna._pace.together, "nobody has missed a turn"
+    written: list[str] = []
+    write = anna.core.shell.write
+
+    def noted(peer: Peer, data: bytes) -> None:
+        written.append(peer.name)
+        write(peer, data)
+
+    anna.core.shell.write = noted  # type: ignore[method-assign]
+
+    async def once_more(hold: Hold) -> Hold:
+        hold.release()
+        return await anna.lock("x").acquire()
+
+    async def a_round(hold: Hold) -> tuple[Hold, list[str]]:
+        waiter = asyncio.create_task(ben.lock("x").acquire())
+        await asyncio.sleep(1)
+        written.clear()
+        again = asyncio.create_task(once_more(hold))
+        await asyncio.sleep(0)
+        first = list(written)
+        anna._pace._behind = BEHIND + 5  # more than this round makes good
+        (await waiter).release()
+        return await again, first
+
+    hold, first = await a_round(await anna.lock("x").acquire())
+    assert first == ["ben", "ben", "cleo"], "a release goes out at once, then a request"
+    assert anna._pace.together, "it has missed turns, and it asks at once"
+    hold, first = await a_round(hold)
+    assert first == ["ben", "cleo"], "the two together"
+
+    waiter = asyncio.create_task(ben.lock("x").acquire())
+    await asyncio.sleep(1)
+    written.clear()
+    hold.release()
+    assert written == []
+    hold = await asyncio.wait_for(waiter, 1)  # who does not ask again keeps nobody waiting
+    again = asyncio.create_task(anna.lock("x").acquire())
+    await asyncio.sleep(1)
+    assert not anna._pace.together, "it did not ask at once"
+    hold.release()
+    (await again).release()
+
+
+def test_turns_that_were_missed_are_counted_and_forgiven() -> None:
+    pace, desk = _Pace(), Desk("x", spoken("suzuki-kasami-a"), None)  # type: ignore[arg-type]
+    now = 0.0
+
+    def round_of(grants: int, late: float = 0.0) -> bool:
+        """We give it away, ask again, and are granted it as the last of so many grants."""
+        nonlocal now
+        pace.gave(desk, now)
+        now += late
+        pace.asked(now)
+        desk.clock += grants
+        now += 1.0
+        pace.granted(desk, 3)
+        return pace.together
+
+    assert not any(round_of(3) for _ in range(1000)), "everybody once"
+    assert not any(round_of(grants) for _ in range(1000) for grants in (2, 4)), (
+        "now and then one is missed, or one more had"
+    )
+    assert not any(round_of(5, late=LATE_S / 2) for _ in range(100)), "who asks late has itself to thank for it"
+
+    def rounds_until_together() -> int:
+        return next(count for count in range(1, 1000) if round_of(4))
+
+    assert rounds_until_together() < 20, "one turn missed in each"
+    assert [round_of(3) for _ in range(1000)].count(True) > 10, "it goes on for a while"
+    assert not round_of(3), "and ends"
+
+    found = []
+    for _ in range(5):
+        found.append(rounds_until_together())
+        round_of(3, late=2 * LATE_S)
+        assert not pace.together, "a release has waited in vain"
+    assert found[4] > 8 * found[0], "so it is tried less and less"
+    rounds_until_together()
+    assert sum(round_of(4) for _ in range(1000)) == 1000
+    round_of(3, late=2 * LATE_S)
+    assert rounds_until_together() <= 2 * found[0] + 2, "until it does well again"
+
+    rounds_until_together()
+    other = Desk("y", spoken("suzuki-kasami-a"), None)  # type: ignore[arg-type]
+    pace.gave(other, now)
+    assert not pace.together, "what was missed was missed with the other lock"
 
 
 @scenario

@@ -19,6 +19,12 @@ as `asyncio.timeout` does.
 **An acquire that never waits** would starve the loop: one that is granted at once yields if half a millisecond has
 passed since the last that did. Where somebody has waited of late it is less: what others ask for may have come already
 and is seen when the loop has its turn.
+
+**Who misses turns.** A release wakes the next holder at once, and with fewer processors than processes the kernel may
+give it the processor of the one that has just released. That one asks again only when the other has been inside and
+gone, and has missed a turn; if the kernel leaves the processes where they are, it is always the same one. Every grant
+counts the grants of the whole group, so a node can tell. One that has fallen behind, and that asks again right after
+it has released, sends the two together: the release waits for the request, or for the next turn of the loop.
 """
 
 from __future__ import annotations
@@ -47,6 +53,9 @@ from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
 YIELD_S = 0.0005
 SOON_S = 0.000002  # after a wait; then twice as long each time
+AT_ONCE_S, LATE_S = 0.00001, 0.0001  # from a release to a request that follows it at once, or does not
+BEHIND = 8.0  # turns that were missed, before something is done about it
+FORGIVEN = 0.05  # of a turn, at each: in the long run somebody has always had one more
 STATUS_S = 1.0  # for the answers of the other members
 FAREWELL_S = 2.0  # for what must still go out when a node leaves
 
@@ -98,13 +107,43 @@ def _this_task(loop: asyncio.AbstractEventLoop) -> Any:
 
 
 class _Pace:
-    """When an acquire that does not have to wait must let others have their turn. One a node, for all its locks."""
+    """That others have their turns, and we have ours. One a node, for all its locks."""
 
-    __slots__ = ("step", "yield_at")
+    __slots__ = ("_at_once", "_behind", "_desk", "_gave_at", "_given", "_patience", "step", "together", "yield_at")
 
     def __init__(self) -> None:
-        self.yield_at = 0.0
+        self.yield_at = 0.0  # when an acquire that does not have to wait must let others have their turn
         self.step = YIELD_S
+        self.together = False  # a release waits for the next request
+        self._behind, self._patience = 0.0, BEHIND  # turns that we have missed, and how many are too many
+        self._at_once = False  # the last request came right after a release
+        self._desk, self._given, self._gave_at = NO_DESK, 0, 0.0  # what went to others, its clock, and when
+
+    def gave(self, desk: Desk, now: float) -> None:
+        """A release has had something to say to others."""
+        if desk is not self._desk:
+            self._desk, self._behind, self.together = desk, 0.0, False
+        self._given, self._gave_at = desk.clock, now
+
+    def asked(self, now: float) -> None:
+        """A request has to wait."""
+        since = now - self._gave_at
+        self._at_once = since < AT_ONCE_S
+        if self.together and since > LATE_S:
+            self._behind, self.together = 0.0, False  # the release has waited in vain: it takes twice as much next time
+            self._patience *= 2
+        elif self.together and self._patience > BEHIND:
+            self._patience -= 1
+
+    def granted(self, desk: Desk, members: int) -> None:
+        """A wait is over. Of as many grants as there are members one is ours; those that are more, we have missed."""
+        if desk is self._desk:
+            behind = self._behind + desk.clock - self._given - members - FORGIVEN
+            if behind <= 0:
+                behind, self.together = 0.0, False
+            elif behind > self._patience:
+                behind, self.together = self._patience, self._at_once
+            self._behind = behind
 
 
 class Hold(AnyHold):
@@ -227,7 +266,12 @@ class Lock:
         assert desk is not None
         desk.release(hold, self._time())
         if self._table.dirty:
-            self._node.core.flush()
+            pace = self._pace
+            if pace.together:
+                self._loop.call_soon(self._node.core.flush)  # unless a request comes before
+            else:
+                self._node.core.flush()
+            pace.gave(desk, self._time())
         if hold.state == LOST:
             raise hold.loss()  # the lease was over, and nobody had noticed
 
@@ -265,10 +309,12 @@ class Lock:
                 await self._let_others(hold, now)
             return hold
         self._not_by_the_holder(hold)
+        pace = self._pace
+        pace.asked(now)
         if timeout is not None:
             await self._wait(hold, timeout)
             return hold
-        self._pace.step = SOON_S
+        pace.step = SOON_S
         # `_wait` without its timer, written out: it saves every contended grant a coroutine.
         future = hold._future = self._loop.create_future()
         try:
@@ -280,6 +326,7 @@ class Lock:
             hold._future = None
         if hold.state != HELD:
             self._still(hold)
+        pace.granted(self._desk, len(self._node.core.view.members))
         return hold
 
     async def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
