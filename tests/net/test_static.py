@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 import peerlock
 from peerlock.errors import LockTimeout, RegistryError, UsageError
 from peerlock.net.aio import Node
-from peerlock.net.group import gather
+from peerlock.net.group import gather, registry_for
 from peerlock.net.static import StaticRegistry
+from peerlock.net.threads import ThreadNode
 from peerlock.node import wire
 from places import files, joined, make_certs, until
 from ports import free_ports
@@ -67,11 +70,47 @@ def test_three_hosts_share_a_lock(tmp_path: Path, tls: bool) -> None:
     asyncio.run(whole())
 
 
+def listens(server: socket.socket) -> socket.socket:
+    """Whoever has dialled, and is not answered."""
+    server.settimeout(10)
+    made, _ = server.accept()
+    made.settimeout(10)
+    assert made.recv(65536), "it has said who it is"
+    return made
+
+
+@pytest.mark.parametrize("shell", ["asyncio", "threads"])
+def test_who_leaves_hangs_up_on_those_who_have_not_answered(tmp_path: Path, shell: str) -> None:
+    place = Place(tmp_path, "anna", "ben")
+    with socket.create_server(("127.0.0.1", int(place.nodes["anna"].rpartition(":")[2]))) as server:
+
+        async def ben() -> None:
+            joining = asyncio.ensure_future(joined(place.join("ben")))
+            heard = await asyncio.to_thread(listens, server)
+            joining.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await joining
+            with heard:
+                assert await asyncio.to_thread(heard.recv, 1) == b"", "the link is closed"
+
+        if shell == "asyncio":
+            asyncio.run(ben())
+            return
+        settings = gather(None, name="ben", nodes=place.nodes, state=tmp_path / "ben.json")
+        node = ThreadNode(registry_for("g", settings), "g")
+        node.reader.start()
+        with node.mutex:
+            node.enter_group()
+        with listens(server) as heard:
+            node.leave()
+            assert heard.recv(1) == b""
+
+
 def crash(node: Node) -> None:
     """As if the process were gone: links and files are closed, and nobody is told."""
     node.closing = True
     node._unlisten()
-    for link in [*node.links.values(), *node._strangers]:
+    for link in list(node.up):
         link.close()
     node.registry.close()
 

@@ -68,6 +68,7 @@ class AioLink(Link, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # those of uvloop are not of asyncio's classes
+        self.shell.up.add(self)
         made = transport.get_extra_info("socket")
         if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
             long_lived(made)
@@ -554,8 +555,7 @@ class Node(Shell):
         if self.closing or self.forked:
             return
         self.say_farewell()
-        links = [link for link in self.links.values() if isinstance(link, AioLink)]
-        for link in (*links, *self._strangers):
+        for link in list(self.up):
             link.close()
         for task in list(self._tasks):
             task.cancel()
@@ -587,7 +587,7 @@ class Node(Shell):
 
     def descriptors(self) -> list[int]:
         found = [listener.fileno() for listener in self._listening]
-        for link in (*self.links.values(), *self._strangers):
+        for link in self.up:
             if isinstance(link, AioLink) and link.transport is not None:
                 made = link.transport.get_extra_info("socket")
                 found += [made.fileno()] if made is not None else []

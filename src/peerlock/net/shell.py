@@ -175,7 +175,8 @@ class Shell:
         self.failure: RegistryError | None = None  # it cannot join
         self.watching = False  # a timer looks at the end of the lease
         self.courted: tuple[Peer, ...] = ()  # members with whom links are needed before we are one
-        self.links: dict[Peer, Link] = {}
+        self.up: set[Link] = set()  # every link there is, whether or not it has said who it is
+        self.links: dict[Peer, Link] = {}  # those with members
         self.dialling: set[Peer] = set()  # a link is being made, or will be
         self.tries: dict[Peer, int] = {}  # since it last greeted us
         self.closing = False
@@ -698,6 +699,7 @@ class Shell:
 
     def lost(self, link: Link) -> None:
         """A link is down, from whichever side."""
+        self.up.discard(link)
         link.closed = True
         link.buffer = bytearray()
         link.whole = memoryview(link.buffer)

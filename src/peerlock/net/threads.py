@@ -58,6 +58,7 @@ class ThreadLink(Link):
         self.connecting, self.shaking = connecting, False  # TCP, then TLS
         self.out = bytearray()
         self.wants = 0  # what the selector waits for
+        shell.up.add(self)
 
     def watch(self) -> None:
         """Tell the selector what this link waits for."""
@@ -160,6 +161,7 @@ class ThreadLink(Link):
             self.node.selector.unregister(self.socket)
             self.wants = 0
         self.node.strangers.discard(self)
+        self.node.up.discard(self)
         if self.socket.fileno() < 0:
             return False
         self.closed = True
@@ -413,7 +415,7 @@ class ThreadNode(Shell):
             if self.closing:
                 return
             self.say_farewell()
-            for link in (*self.links.values(), *self.strangers):
+            for link in list(self.up):
                 link.close()
             self.ring()
         if threading.current_thread() is not self.reader and self.reader.ident is not None:
@@ -449,7 +451,7 @@ class ThreadNode(Shell):
         super().after_fork()
 
     def descriptors(self) -> list[int]:
-        links = [link for link in (*self.links.values(), *self.strangers) if isinstance(link, ThreadLink)]
+        links = [link for link in self.up if isinstance(link, ThreadLink)]
         return [made.fileno() for made in (*self.listening, self.bell, self.rope, *(link.socket for link in links))]
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:
@@ -571,21 +573,20 @@ class ThreadNode(Shell):
             self.post(lambda: self._connect(peer, where, found))
 
     def _connect(self, peer: Peer, where: Endpoint, found: list[Any]) -> None:
+        family, kind, proto, _, address = found[0] if found else (socket.AF_UNIX, socket.SOCK_STREAM, 0, "", "")
+        made = socket.socket(family, kind, proto)
+        made.setblocking(False)
         try:
             if where.path:
-                made = socket.socket(socket.AF_UNIX)
-                made.setblocking(False)
                 with short_name(Path(where.path)) as short:
                     problem = made.connect_ex(short)
             else:
-                family, kind, proto, _, address = found[0]
-                made = socket.socket(family, kind, proto)
-                made.setblocking(False)
                 long_lived(made)
                 if self.registry.source is not None:
                     made.bind((self.registry.source, 0))
                 problem = made.connect_ex(address)
         except OSError as why:
+            made.close()
             self.soon(lambda why=why: self.not_connected(peer, str(why)))  # type: ignore[misc]
             return
         if problem not in (0, errno.EINPROGRESS, errno.EAGAIN):
@@ -635,7 +636,7 @@ class ThreadNode(Shell):
                 self.selector.register(made, selectors.EVENT_READ, "accept")
 
     def _put_away(self) -> None:
-        for link in (*self.links.values(), *self.strangers):
+        for link in list(self.up):
             if isinstance(link, ThreadLink):
                 link.shut()
         while self.timers:
