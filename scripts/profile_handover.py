@@ -7,7 +7,8 @@ each has used, and how often it was put to sleep. Beside it two processes that t
 loop and the same kind of socket: what is left when there is no lock. Then one of the five runs under a profiler that
 counts CPU time, so that what a function's system calls cost is in its row. At last two processes, each on a core of its
 own, hand a lock over, and look at the clock on the way: at the release, at the write, when the bytes are there, when the
-lock is granted, and when the task runs that waited for it; without a pause, and with 2 ms of sleep in between.
+lock is granted, and when the task runs that waited for it; without a pause, and with 2 ms of sleep in between. And three
+processes, two of them on one core, count their turns: as they come, and with every release sent at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import cProfile
 import json
+import math
 import mmap
 import multiprocessing
 import os
@@ -157,8 +159,38 @@ async def hand_over(directory: str, number: int, of: int, profiled: bool) -> dic
     return {"parts": [part for part in found if min(part) >= 0]}
 
 
+async def take_turns(directory: str, number: int, of: int, at_once: bool) -> dict[str, Any]:
+    """The first two of them on one core. How often was another one inside between a release and the request after it?"""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[0 if number < 2 else 1]})
+    with open(Path(directory) / "board", "a+b") as file:
+        file.truncate(32)
+        with mmap.mmap(file.fileno(), 32) as shared, memoryview(shared).cast("q") as board:
+            async with peerlock.join("profile", dir=directory, name=f"n{number}") as node:
+                while len(node.members) < of:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.5)
+                if at_once:
+                    node._pace._patience = math.inf
+                lock, entries, overtaken, mine = node.lock("job"), 0, 0, 0
+                since, until = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() + SECONDS
+                while time.monotonic() < until:
+                    overtaken += board[0] != mine and entries > 0
+                    async with lock:
+                        entries += 1
+                        board[0] = mine = board[0] + 1
+                now = resource.getrusage(resource.RUSAGE_SELF)
+                await asyncio.sleep(0.5)
+    return {
+        "number": number,
+        "entries": entries,
+        "overtaken": overtaken,
+        "displaced": now.ru_nivcsw - since.ru_nivcsw,
+    }
+
+
 def process(scene: str, directory: str, number: int, of: int, profiled: bool, answers: Any) -> None:
-    work = {"lock": compete, "bare": throw, "parts": hand_over}[scene]
+    work = {"lock": compete, "bare": throw, "parts": hand_over, "turns": take_turns}[scene]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         answers.put(runner.run(work(directory, number, of, profiled)))
 
@@ -204,11 +236,16 @@ def parts(paused: bool) -> list[float]:
     return [statistics.median(column) / 1000 for column in zip(*found, strict=True)]
 
 
+def turns(at_once: bool) -> list[dict[str, Any]]:
+    return sorted(play("turns", 3, None if at_once else False), key=lambda each: each["number"])
+
+
 def main() -> None:
     rows = [row("a bare message", play("bare", 2))]
     rows += [row(f"the lock, {of} processes", play("lock", of)) for of in (3, 5)]
     rows += [row(f"the lock, {of} processes started one by one", play("lock", of, start=APART)) for of in (3, 5)]
     ways = [parts(paused=False), parts(paused=True)]
+    placed = {"every release at once": turns(at_once=True), "as it is": turns(at_once=False)}
     profiles = [each["profile"] for each in play("lock", 5, profiled=True) if "profile" in each]
     for each in rows:
         print(
@@ -220,10 +257,18 @@ def main() -> None:
         print(f"{100 * share:5.1f} %  {calls:5.1f} calls an entry  {name}")
     for name, hot, cold in zip(PARTS, *ways, strict=True):
         print(f"{name:40} {hot:6.1f} us hot, {cold:6.1f} us after {1000 * PAUSE_S:g} ms of sleep")
+    for name, found in placed.items():
+        for each in found:
+            print(
+                f"{name:22} process {each['number'] + 1}, core {1 if each['number'] < 2 else 2}: {each['entries']:7,} entries, "
+                f"displaced {each['displaced'] / each['entries']:.2f} times an entry; another one was inside before it "
+                f"asked again: {100 * each['overtaken'] / each['entries']:.0f} %"
+            )
     if sys.argv[1:2] == ["--json"]:
         told = {
             "rows": rows,
             "profile": profiles[0],
+            "turns": placed,
             "parts": [list(part) for part in zip(PARTS, *ways, strict=True)],
         }
         Path(sys.argv[2]).write_text(json.dumps(told, indent=1) + "\n")

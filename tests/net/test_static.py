@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import peerlock
+import peerlock.sync
 from peerlock.errors import LockTimeout, RegistryError, UsageError
-from peerlock.net.aio import Node
+from peerlock.net.aio import Hold, Node
 from peerlock.net.group import gather, registry_for
 from peerlock.net.static import StaticRegistry
 from peerlock.net.threads import ThreadNode
 from peerlock.node import wire
+from peerlock.node.table import Desk
 from places import files, joined, make_certs, until
 from ports import free_ports
 
@@ -106,6 +111,42 @@ def test_who_leaves_hangs_up_on_those_who_have_not_answered(tmp_path: Path, shel
             assert heard.recv(1) == b""
 
 
+def test_a_socket_that_could_not_be_made_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are too many open files for a while."""
+    place, fails = Place(tmp_path, "anna", "ben"), 0
+    made = dict[str, ThreadNode]()
+
+    def join(name: str) -> None:
+        made[name] = peerlock.sync.join("g", name=name, nodes=place.nodes, state=tmp_path / f"{name}.json")
+
+    joining = [threading.Thread(target=join, args=(name,)) for name in place.nodes]
+    for each in joining:
+        each.start()
+    for each in joining:
+        each.join(30)
+    anna, ben = made["anna"], made["ben"]
+
+    class Scarce(socket.socket):
+        def __init__(self, *what: Any, **more: Any) -> None:
+            nonlocal fails
+            if threading.current_thread() in (anna.reader, ben.reader) and not more.get("fileno") and fails < 2:
+                fails += 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            super().__init__(*what, **more)
+
+    monkeypatch.setattr(socket, "socket", Scarce)
+    for node in (anna, ben):
+        with node.mutex:
+            for link in list(node.links.values()):
+                link.close()
+    asyncio.run(until(lambda: fails == 2))
+    for node in (anna, ben):
+        with node.lock("x").acquire(timeout=20):
+            pass
+    for node in (anna, ben):
+        node.leave()
+
+
 def crash(node: Node) -> None:
     """As if the process were gone: links and files are closed, and nobody is told."""
     node.closing = True
@@ -113,6 +154,54 @@ def crash(node: Node) -> None:
     for link in list(node.up):
         link.close()
     node.registry.close()
+
+
+def desk_of(hold: Hold) -> Desk:
+    assert hold.desk is not None
+    return hold.desk
+
+
+def heard(node: Node) -> int:
+    """Messages from others so far."""
+    return sum(session.received for session in node.core.sessions.values())
+
+
+def test_a_release_that_waits_for_a_request_goes_out_before_its_node_does(tmp_path: Path) -> None:
+    async def whole() -> None:
+        anna, ben, cleo = await Place(tmp_path, "anna", "ben", "cleo").all()
+        for node in (anna, ben):
+            (await node.lock("x").acquire()).release()
+        hold = await anna.lock("x").acquire()
+        before = heard(anna)
+        waiter = asyncio.create_task(ben.lock("x").acquire())
+        await until(lambda: heard(anna) > before)
+        crash(cleo)  # no new view can be decided without it, which would give ben the lock as well
+        anna._pace._desk, anna._pace.together = desk_of(hold), True
+        hold.release()
+        await anna.leave()
+        (await asyncio.wait_for(waiter, 5)).release()
+        await ben.leave()
+
+    asyncio.run(whole())
+
+
+def test_a_release_while_no_loop_runs_goes_out_at_once(tmp_path: Path) -> None:
+    place = Place(tmp_path, "anna", "ben")
+    with asyncio.Runner() as runner:
+        anna, ben = runner.run(place.all())
+        hold = runner.run(anna.lock("x").acquire())
+        written: list[str] = []
+        anna._pace._desk, anna._pace.together = desk_of(hold), True
+        before = heard(anna)
+        waiter = runner.get_loop().create_task(ben.lock("x").acquire())
+        runner.run(until(lambda: heard(anna) > before))
+        anna.core.shell.write = lambda peer, data: written.append(peer.name)  # type: ignore[method-assign]
+        hold.release()
+        assert written == ["ben"]
+        waiter.cancel()
+        runner.run(asyncio.wait([waiter]))
+        for node in (anna, ben):
+            runner.run(node.leave())
 
 
 def test_a_crash_blocks_until_the_node_is_back(tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ class Shell:
         self.failure: RegistryError | None = None  # it cannot join
         self.watching = False  # a timer looks at the end of the lease
         self.courted: tuple[Peer, ...] = ()  # members with whom links are needed before we are one
-        self.up: set[Link] = set()  # every link there is, whether or not it has said who it is
-        self.links: dict[Peer, Link] = {}  # those with members
+        self.up: set[Link] = set()  # every socket there is, whether or not it has said who it is
+        self.links: dict[Peer, Link] = {}  # those that go to members
         self.dialling: set[Peer] = set()  # a link is being made, or will be
         self.tries: dict[Peer, int] = {}  # since it last greeted us
         self.closing = False
@@ -246,6 +246,7 @@ class Shell:
     def say_farewell(self) -> None:
         """Nothing is granted here any more, who waits waits in vain, who holds has lost; then the group goes on without us."""
         core = self.core
+        core.flush()  # a release may have waited for a request
         core.close(self.now())
         self.asked(self.registry.lapsed)  # whoever held something was told: nothing has to be ended for it
         for words in self.clients.values():

@@ -573,20 +573,24 @@ class ThreadNode(Shell):
             self.post(lambda: self._connect(peer, where, found))
 
     def _connect(self, peer: Peer, where: Endpoint, found: list[Any]) -> None:
-        family, kind, proto, _, address = found[0] if found else (socket.AF_UNIX, socket.SOCK_STREAM, 0, "", "")
-        made = socket.socket(family, kind, proto)
-        made.setblocking(False)
+        made: socket.socket | None = None
         try:
             if where.path:
+                made = socket.socket(socket.AF_UNIX)
+                made.setblocking(False)
                 with short_name(Path(where.path)) as short:
                     problem = made.connect_ex(short)
             else:
+                family, kind, proto, _, address = found[0]
+                made = socket.socket(family, kind, proto)
+                made.setblocking(False)
                 long_lived(made)
                 if self.registry.source is not None:
                     made.bind((self.registry.source, 0))
                 problem = made.connect_ex(address)
         except OSError as why:
-            made.close()
+            if made is not None:
+                made.close()
             self.soon(lambda why=why: self.not_connected(peer, str(why)))  # type: ignore[misc]
             return
         if problem not in (0, errno.EINPROGRESS, errno.EAGAIN):
