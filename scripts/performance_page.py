@@ -79,6 +79,27 @@ def profile(found: dict[str, Any]) -> str:
     )
 
 
+def turns(found: dict[str, Any]) -> str:
+    """Three processes, the first two on one core."""
+    rows = []
+    for name, each in found["turns"].items():
+        entries = [process["entries"] for process in each]
+        fairness = f"{min(entries) / max(entries):.2f}"
+        rows += [
+            [
+                name if process is each[0] else "",
+                f"{process['number'] + 1}, on core {1 if process['number'] < 2 else 2}",
+                f"{process['entries']:,}",
+                f"{process['displaced']:.2f}",
+                f"{100 * process['overtaken']:.0f} %",
+                fairness if process is each[0] else "",
+            ]
+            for process in each
+        ]
+    head = ["releases", "process", "entries", "displaced, times an entry", "another was in before it asked again"]
+    return table([*head, "fairness"], rows)
+
+
 def parts(found: dict[str, Any]) -> str:
     """Of a hand-over between two processes, each on a core of its own."""
     rows = [[name, number(hot), number(cold), f"{cold / hot:.1f}"] for name, hot, cold in found["parts"]]
@@ -224,6 +245,7 @@ def main(directory: str) -> None:
     made = sections(peers, curves, takeovers) | {
         "profile": profile(profiled),
         "parts": parts(profiled),
+        "turns": turns(profiled),
         "apart": apart(peers),
     }
     for name, words in made.items():

@@ -39,6 +39,7 @@ SECONDS = 3.0
 CORES = 2
 FORKED, APART = "forkserver", "spawn"
 PAUSE_S = 0.002
+MARGIN_S = 0.2  # before and after what counts
 PARTS = (
     "giver: from the release to the write",
     "kernel: from the write to the read",
@@ -160,7 +161,10 @@ async def hand_over(directory: str, number: int, of: int, profiled: bool) -> dic
 
 
 async def take_turns(directory: str, number: int, of: int, at_once: bool) -> dict[str, Any]:
-    """The first two of them on one core. How often was another one inside between a release and the request after it?"""
+    """The first two of them on one core. How often was another one inside between a release and the request after it?
+
+    What counts is what happens while all of them are at it.
+    """
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[0 if number < 2 else 1]})
     with open(Path(directory) / "board", "a+b") as file:
@@ -169,24 +173,27 @@ async def take_turns(directory: str, number: int, of: int, at_once: bool) -> dic
             async with peerlock.join("profile", dir=directory, name=f"n{number}") as node:
                 while len(node.members) < of:
                     await asyncio.sleep(0.01)
-                await asyncio.sleep(0.5)
+                if number == 0:
+                    board[1] = time.monotonic_ns() + int(2 * MARGIN_S * 1e9)
+                while not board[1]:
+                    await asyncio.sleep(0.01)
                 if at_once:
                     node._pace._patience = math.inf
+                begin = board[1] / 1e9
+                end = begin + SECONDS
                 lock, entries, overtaken, mine = node.lock("job"), 0, 0, 0
-                since, until = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() + SECONDS
-                while time.monotonic() < until:
-                    overtaken += board[0] != mine and entries > 0
+                await asyncio.sleep(max(0.0, begin - MARGIN_S - time.monotonic()))
+                since = resource.getrusage(resource.RUSAGE_SELF)
+                while (now := time.monotonic()) < end + MARGIN_S:
+                    counts = begin <= now < end
+                    overtaken += counts and board[0] != mine
                     async with lock:
-                        entries += 1
+                        entries += counts
                         board[0] = mine = board[0] + 1
-                now = resource.getrusage(resource.RUSAGE_SELF)
+                used = resource.getrusage(resource.RUSAGE_SELF)
                 await asyncio.sleep(0.5)
-    return {
-        "number": number,
-        "entries": entries,
-        "overtaken": overtaken,
-        "displaced": now.ru_nivcsw - since.ru_nivcsw,
-    }
+    displaced = (used.ru_nivcsw - since.ru_nivcsw) * SECONDS / (SECONDS + 2 * MARGIN_S)
+    return {"number": number, "entries": entries, "overtaken": overtaken / entries, "displaced": displaced / entries}
 
 
 def process(scene: str, directory: str, number: int, of: int, profiled: bool, answers: Any) -> None:
@@ -261,8 +268,8 @@ def main() -> None:
         for each in found:
             print(
                 f"{name:22} process {each['number'] + 1}, core {1 if each['number'] < 2 else 2}: {each['entries']:7,} entries, "
-                f"displaced {each['displaced'] / each['entries']:.2f} times an entry; another one was inside before it "
-                f"asked again: {100 * each['overtaken'] / each['entries']:.0f} %"
+                f"displaced {each['displaced']:.2f} times an entry; another one was inside before it "
+                f"asked again: {100 * each['overtaken']:.0f} %"
             )
     if sys.argv[1:2] == ["--json"]:
         told = {

@@ -111,6 +111,22 @@ async def test_who_had_to_wait_yields_sooner_for_a_while(group: Group) -> None:
     assert 5 < turns < 20
 
 
+@scenario
+async def test_who_had_to_wait_does_not_yield_before_its_body(group: Group) -> None:
+    anna, ben, _ = await three(group)
+    hold = await anna.lock("x").acquire()
+    ben._pace.yield_at = -1.0
+
+    async def body() -> float:
+        async with ben.lock("x"):
+            return ben._pace.yield_at
+
+    waiter = asyncio.create_task(body())
+    await asyncio.sleep(1)
+    hold.release()
+    assert await waiter == -1.0, "others have had their turn; now it is ours"
+
+
 async def takes_turns(node: Node, times: int) -> None:
     for _ in range(times):
         (await node.lock("x").acquire()).release()

@@ -436,10 +436,10 @@ class Lock:
             desk.clock = clock = desk.clock + 1
             hold.fence = table.first_fence + clock
             table.grants += 1
+            if now > self._pace.yield_at:
+                await self._let_others(hold, now)
         else:
             hold = await self.acquire()
-        if now > self._pace.yield_at:
-            await self._let_others(hold, now)
         if self._hold is not None:
             self._bodies.setdefault(self._hold._task, []).append(self._hold)
         try:
