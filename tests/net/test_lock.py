@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.aio import BEHIND, DISPLACED_S, LATE_S, SOON_S, YIELD_S, Hold, Node, _Pace
-from peerlock.node.table import Desk, Limits
-from peerlock.node.wire import ON_THE_WIRE, Peer, spoken
+from peerlock.net.aio import Hold, Node
+from peerlock.net.pace import BEHIND, SOON_S, YIELD_S
+from peerlock.node.table import Limits
+from peerlock.node.wire import ON_THE_WIRE, Peer
 from peerlock.testing import Group, NothingHappens, run
 
 
@@ -180,54 +181,6 @@ async def test_who_is_behind_sends_its_release_with_its_next_request(group: Grou
     assert not anna._pace.together, "it did not ask at once"
     hold.release()
     (await again).release()
-
-
-def test_turns_that_were_missed_are_counted_and_forgiven() -> None:
-    pace, desk = _Pace(), Desk("x", spoken("suzuki-kasami-a"), None)  # type: ignore[arg-type]
-    now = 0.0
-
-    def round_of(grants: int, late: float = 0.0, took: float = 2 * DISPLACED_S) -> bool:
-        """We give it away, ask again, and are granted it as the last of so many grants."""
-        nonlocal now
-        pace.gave(desk, now, now + took)
-        now += took + late
-        pace.asked(now)
-        desk.clock += grants
-        now += 1.0
-        pace.granted(desk, 3)
-        return pace.together
-
-    assert not any(round_of(3) for _ in range(1000)), "everybody once"
-    assert not any(round_of(grants) for _ in range(1000) for grants in (2, 4)), (
-        "now and then one is missed, or one more had"
-    )
-    assert not any(round_of(50, late=LATE_S / 2) for _ in range(100)), "who asks late has itself to thank for it"
-    assert not any(round_of(50, took=DISPLACED_S / 2) for _ in range(100)), "others have several tasks that want it"
-    assert not any(round_of(0) for _ in range(100)), "a new epoch counts anew"
-    assert not round_of(50), "one turn is missed at a time"
-
-    def rounds_until_together() -> int:
-        return next(count for count in range(1, 1000) if round_of(4))
-
-    assert rounds_until_together() < 20, "one turn missed in each"
-    assert [round_of(3) for _ in range(1000)].count(True) > 10, "it goes on for a while"
-    assert not round_of(3), "and ends"
-
-    found = []
-    for _ in range(5):
-        found.append(rounds_until_together())
-        round_of(3, late=2 * LATE_S)
-        assert not pace.together, "a release has waited in vain"
-    assert found[4] > 8 * found[0], "so it is tried less and less"
-    rounds_until_together()
-    assert all(round_of(4) for _ in range(100_000))
-    round_of(3, late=2 * LATE_S)
-    assert rounds_until_together() <= 2 * found[0] + 2, "until it has done well for long"
-
-    rounds_until_together()
-    other = Desk("y", spoken("suzuki-kasami-a"), None)  # type: ignore[arg-type]
-    pace.gave(other, now, now)
-    assert not pace.together, "what was missed was missed with the other lock"
 
 
 @scenario

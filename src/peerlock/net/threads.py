@@ -39,13 +39,13 @@ from peerlock.errors import LockTimeout, NodeClosed, PeerlockError
 from peerlock.net.certificates import name_in
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
+from peerlock.net.pace import YIELD_S
 from peerlock.net.registry import Endpoint, Registry
 from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, log, long_lived
 from peerlock.net.status import NodeStatus
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
-YIELD_S = 0.0005
 FAREWELL_S = 2.0  # for the group to know that this node is gone
 
 
