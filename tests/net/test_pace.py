@@ -12,14 +12,14 @@ def test_turns_that_were_missed_are_counted_and_forgiven() -> None:
     now = 0.0
 
     def round_of(grants: int, late: float = 0.0, took: float = 2 * DISPLACED_S) -> bool:
-        """We give it away, ask again, and are granted it as the last of so many grants."""
+        """We ask again, are granted it as the last of so many grants, and give it away."""
         nonlocal now
-        pace.gave(desk, now, now + took)
-        now += took + late
+        now += late
         pace.asked(now)
         desk.clock += grants
         now += 1.0
-        pace.granted(desk, 3)
+        pace.gave(desk, 3, now, now + took)
+        now += took
         return pace.together
 
     assert not any(round_of(3) for _ in range(1000)), "everybody once"
@@ -51,5 +51,5 @@ def test_turns_that_were_missed_are_counted_and_forgiven() -> None:
 
     rounds_until_together()
     other = Desk("y", spoken("suzuki-kasami-a"), None)  # type: ignore[arg-type]
-    pace.gave(other, now, now)
+    pace.gave(other, 3, now, now)
     assert not pace.together, "what was missed was missed with the other lock"

@@ -222,7 +222,7 @@ class Lock:
                 self._loop.call_soon(self._node.core.flush)  # unless a request comes before
             else:
                 self._node.core.flush()
-            pace.gave(desk, now, self._time())
+            pace.gave(desk, len(self._node.core.view.members), now, self._time())
         if hold.state == LOST:
             raise hold.loss()  # the lease was over, and nobody had noticed
 
@@ -264,7 +264,6 @@ class Lock:
         pace.asked(now)
         if timeout is not None:
             await self._wait(hold, timeout)
-            pace.granted(self._desk, len(self._node.core.view.members))
             return hold
         pace.step = SOON_S
         # `_wait` without its timer, written out: it saves every contended grant a coroutine.
@@ -278,7 +277,6 @@ class Lock:
             hold._future = None
         if hold.state != HELD:
             self._still(hold)
-        pace.granted(self._desk, len(self._node.core.view.members))
         return hold
 
     async def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:

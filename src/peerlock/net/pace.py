@@ -53,10 +53,24 @@ class Pace:
         self._desk: Desk | None = None  # whose release it was
         self._given, self._gave_at = 0, 0.0  # the clock of what went to others, and when
 
-    def gave(self, desk: Desk, began: float, now: float) -> None:
-        """A release has had something to say to others."""
+    def gave(self, desk: Desk, members: int, began: float, now: float) -> None:
+        """A release has had something to say to others, and with that a round is over.
+
+        If all members want it, one of as many grants as there are members is ours. If there were more in this round, we have
+        missed one, unless by our own doing: who computes before it asks again must not expect more.
+        """
         if desk is not self._desk:
             self._desk, self._behind, self.together = desk, 0.0, False
+        else:
+            missed = desk.clock - self._given - members
+            if missed > 0:
+                missed = 1 if self._displaced and self._at_once else 0
+            behind = self._behind + missed - FORGIVEN
+            if behind <= 0:
+                behind, self.together = 0.0, False
+            elif behind > self._patience:
+                behind, self.together = self._patience, self._at_once
+            self._behind = behind
         self._given, self._gave_at, self._displaced = desk.clock, now, now - began > DISPLACED_S
 
     def asked(self, now: float) -> None:
@@ -68,20 +82,3 @@ class Pace:
             self._patience = min(2 * self._patience, WARY)
         elif self.together and self._patience > BEHIND:
             self._patience -= TRUST
-
-    def granted(self, desk: Desk, members: int) -> None:
-        """A wait is over. If all members want it, one of as many grants as there are members is ours.
-
-        If there were more we have missed one, unless by our own doing: who computes before it asks again must not expect
-        more.
-        """
-        if desk is self._desk:
-            missed = desk.clock - self._given - members
-            if missed > 0:
-                missed = 1 if self._displaced and self._at_once else 0
-            behind = self._behind + missed - FORGIVEN
-            if behind <= 0:
-                behind, self.together = 0.0, False
-            elif behind > self._patience:
-                behind, self.together = self._patience, self._at_once
-            self._behind = behind
