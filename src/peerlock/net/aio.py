@@ -353,10 +353,13 @@ class Lock:
         now = time()
         if desk.free and desk.want is None and table.open and desk.mode == self.mode and now < table.until:
             # What `Desk.acquire` does with a free desk, without the calls.
-            hold = Hold()
+            desk.holder = hold = Hold()
             hold.mode = desk.want = desk.mode
-            hold._lock, hold.desk, hold.state, hold.since = self, desk, HELD, now
-            desk.has, desk.holder = True, hold
+            hold._lock = self
+            hold.desk = desk
+            hold.state = HELD
+            hold.since = now
+            desk.has = True
             desk.clock = clock = desk.clock + 1
             hold.fence = table.first_fence + clock
             table.grants += 1
