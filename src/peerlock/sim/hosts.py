@@ -22,7 +22,7 @@ from peerlock.sim.nodes import Broken, Link, Plan, Process, User, Wish
 if TYPE_CHECKING:
     from peerlock.sim.leased import LeasedWorld
 
-VOTERS = (("v1", ""), ("v2", ""), ("v3", ""))
+ELIGIBLE = tuple((f"v{at}", "") for at in range(1, 8))  # the first three or five of them vote at first
 
 
 class LeasedPlan(Plan, frozen=True):
@@ -66,10 +66,10 @@ class LeasedProcess(Process):
         self.hung_since = 0.0
         self.late: list[Callable[[], None]] = []  # for the core, while it hangs
         self.courted: tuple[Peer, ...] = ()
-        self.woken = 0.0
+        self.dialling: set[Peer] = set()  # it is being tried, or will be again
         plan = world.plan
         self.residence: AtVoters | AtStore = (
-            AtVoters(Household(self), plan.lease_s, VOTERS, plan.tenant, plan.lease)
+            AtVoters(Household(self), plan.lease_s, world.first_voters, plan.tenant, plan.lease)
             if plan.registry == "voters"
             else AtStore(Household(self), plan.lease_s, "store", plan.lodger, plan.lease)
         )
@@ -157,7 +157,12 @@ class LeasedProcess(Process):
         user.later()
 
     def dial(self, peer: Peer) -> None:
-        self.world.later(self.world.delay(), lambda: self.do(lambda: self.world.connect(self, peer)))
+        self.dial_after(self.world.delay(), peer)
+
+    def dial_after(self, seconds: float, peer: Peer) -> None:
+        if peer not in self.dialling:
+            self.dialling.add(peer)
+            self.world.later(seconds, lambda: self.do(lambda: self.world.connect(self, peer)))
 
     # -- links ---------------------------------------------------------------------------------------------
 
@@ -248,14 +253,15 @@ class Household:
 
 
 class VoterProcess:
-    """One of the three. Its record survives it."""
+    """Somebody who votes, or may be asked to. Its record survives it, unless that is lost: then it never votes again."""
 
     def __init__(self, world: LeasedWorld, name: str) -> None:
         self.world, self.name = world, name
         self.clock = world.new_clock()
-        self.record = Record(Decision(0, (), VOTERS if (name, "") in VOTERS else ()))
+        first = world.first_voters
+        self.record = Record(Decision(0, (), first if (name, "") in first else ()))
         self.office: Office | None = None
-        self.alive, self.paused = False, False
+        self.alive, self.paused, self.lost = False, False, False
         self.postponed: list[Callable[[], None]] = []
         self.tick_at = 0.0
         self.start()
@@ -284,13 +290,13 @@ class VoterProcess:
             return
         try:
             act()
-        except Killed:
-            self.world.faults["voter lost its answer"] += 1
+        except Killed as how:
+            self.world.faults[str(how)] += 1
             self.crash()
             self.world.later(self.world.random.expovariate(3.0), self.restart)
 
     def restart(self) -> None:
-        if not self.alive:
+        if not self.alive and not self.lost:
             self.start()
 
     def on_beat(self, beat: Beat) -> None:
@@ -305,11 +311,13 @@ class VoterProcess:
 
     def save(self, record: Record) -> None:
         chance = 0.0 if self.world.calm else self.world.random.random()
-        if chance > 0.98:
-            raise Killed  # before it is written
+        if chance > 0.985:
+            raise Killed("voter lost its answer")  # before it is written
+        if chance > 0.97:
+            raise Killed("voter's disk full")  # it starts again from what is there, once it can write
         self.record = record
-        if chance > 0.96:
-            raise Killed  # and after
+        if chance > 0.955:
+            raise Killed("voter lost its answer")  # after it was written
 
     def send(self, to: str, message: Ballot) -> None:
         other = self.world.voters[to]
@@ -346,4 +354,4 @@ class VoterProcess:
 
 
 class Killed(Exception):
-    pass
+    """A voter does not come to say what it has to say; how that came."""

@@ -8,11 +8,14 @@ What runs is what ships: `Core`, `Residence`, `Office`, `Voter`, `Tenant`, `Lodg
   jumps ahead now and then.
 - Hosts are cut off from each other, both ways or one way, for a moment or for long, some pairs and not others. What members
   say to voters and to a store is lost, late, doubled; links between members break.
-- Processes are killed, restarted, stopped, and hang: an event loop that does not come back, while its beats go on for a while.
-- Voters are killed between writing their record and saying so, or before; a store is away.
+- Processes are killed, restarted (one, or all at once; also while the old one lives), stopped, and hang: an event loop that
+  does not come back, while its beats go on for a while. They join one by one, or many at once.
+- Voters, three or five, are killed between writing their record and saying so, or before; cannot write; lose their record and
+  are replaced. A store is away.
 
 The oracle: no two believe at one time, by their own clocks; whoever can be told is told of its loss before somebody
-else is granted; fences increase. When the faults have stopped everybody who waits gets in.
+else is granted; fences increase. When the faults have stopped everybody who waits gets in, and nobody keeps more than what
+is still needed.
 """
 
 from __future__ import annotations
@@ -22,20 +25,23 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlock.node.lease import RHO
+from peerlock.node.session import EVERY
 from peerlock.node.store import Request
 from peerlock.node.table import HELD
 from peerlock.node.voting import Decision
 from peerlock.node.wire import Peer
-from peerlock.sim.hosts import VOTERS, Clock, LeasedPlan, LeasedProcess, VoterProcess
+from peerlock.sim.hosts import ELIGIBLE, Clock, LeasedPlan, LeasedProcess, VoterProcess
 from peerlock.sim.nodes import Broken, Link, Process, Result, User, Wish, World
 
-SPARE = (("v4", ""), ("v5", ""))  # who may take their places
 HARMLESS = ("gave up", "renewal", "reset in a frame")
 FAULTS = (
-    "crash", "restart", "join", "leave", "pause", "hang", "reset", "reset in a frame", "slow link", "partition", "one way",
-    "flapping", "pair", "pair for good", "few voters for good", "clock jump", "voter crash", "voter lost its answer",
-    "voter pause", "voter replaced", "store away", "gave up", "renewal",
+    "crash", "restart", "twin", "cold start", "join", "join storm", "leave", "pause", "hang", "reset", "reset in a frame",
+    "slow link", "partition", "one way", "flapping", "pair", "pair for good", "few voters for good", "clock jump",
+    "voter crash", "voter lost its answer", "voter's disk full", "voter lost its record", "voter pause", "voter replaced",
+    "store away", "gave up", "renewal",
 )  # fmt: skip
+RARELY = 0.015  # of the faults are of the kind after which everybody has to find the others again
+STILL_S = 300.0  # without a grant, while there are faults all the time: something must get through
 HEALED_S = 60.0  # after the faults: in virtual time, of a lease of `Plan.lease_s`
 
 
@@ -47,9 +53,10 @@ class LeasedWorld(World):
         self.blocked: Counter[tuple[str, str]] = Counter()  # (from, to): by how many faults
         together = self.random.random() < 0.5
         self.home_of = {f"v{at}": f"node-{at}" for at in (1, 2, 3)} if together else {}
+        self.first_voters = ELIGIBLE[: 5 if self.random.random() < 0.2 else 3]
         self.voters: dict[str, VoterProcess] = {}
         if plan.registry == "voters":
-            self.voters = {name: VoterProcess(self, name) for name, _ in (*VOTERS, *SPARE)}
+            self.voters = {name: VoterProcess(self, name) for name, _ in ELIGIBLE[: len(self.first_voters) + 2]}
         self.store = plan.shelf()
         self.store_away = 0.0  # until then
         self.calm_since = 0.0
@@ -81,18 +88,18 @@ class LeasedWorld(World):
 
     def connect(self, process: Process, peer: Peer) -> None:
         assert isinstance(process, LeasedProcess)
+        process.dialling.discard(peer)
         courts = peer in process.courted and process.peer not in process.core.view.coming
         if peer in process.links or not (courts or peer in process.core.view.coming):
             return
         other = self.by_peer.get(peer)
-        again = lambda: process.do(lambda: self.connect(process, peer))  # noqa: E731
         if other is None or not other.alive or other.peer != peer:
             if peer in process.core.view.coming:
-                self.later(0.3, again)
+                process.dial_after(0.3, peer)
             return
         assert isinstance(other, LeasedProcess)
         if self.cut_off(process.site, other.site) or self.cut_off(other.site, process.site):
-            self.later(0.3, again)
+            process.dial_after(0.3, peer)
             return
         link = Link(process, other)
         process.links[peer] = link
@@ -102,7 +109,7 @@ class LeasedWorld(World):
         a, b = link.ends
         other = b if source is a else a
         if self.cut_off(source.name, other.name):
-            link.deaf[:] = True, True  # what was lost in the middle makes the rest useless
+            link.deaf[link.ends.index(other)] = True  # what was lost in the middle makes the rest useless, that way
             self.later(1.0, lambda: self.cut(link))
             return
         super().transmit(link, source, data)
@@ -217,13 +224,16 @@ class LeasedWorld(World):
             ("crash", "join", "leave", "pause", "pause", "hang", "reset", "slow link", "renewal", "partition", "partition",
              "pair", "clock jump", "authority", "authority")
         )  # fmt: skip
+        if self.random.random() < RARELY:
+            kind = "rare"
         match kind:
             case "join" if len(up) < self.plan.most:
                 self.faults["join"] += 1
-                self.names += 1
-                self.start(f"late-{self.names}")
+                self.newcomer()
             case "crash" if len(running) > 1:
                 self.crash(self.random.choice(up))
+            case "rare" if up:
+                getattr(self, self.random.choice(("twin", "cold_start", "join_storm")))(up)
             case "leave" if len(running) > 2:
                 self.leave(self.random.choice(running))
             case "pause" if len(running) > 1:
@@ -254,6 +264,35 @@ class LeasedWorld(World):
             case "authority":
                 self.authority()
 
+    def newcomer(self) -> None:
+        self.names += 1
+        self.start(f"late-{self.names}")
+
+    def twin(self, up: list[Process]) -> None:
+        """Started again under its name, while the old one lives; that one goes later, or is not heard of for a while."""
+        old = self.random.choice(up)
+        self.faults["twin"] += 1
+        self.start(old.name)
+        if not old.paused and self.random.random() < 0.5:
+            self.pause(old)
+        self.later(self.random.choice((0.1, 2.0, 6.0)), lambda: self.crash(old, False) if old.alive else None)
+
+    def cold_start(self, up: list[Process]) -> None:
+        """The power fails everywhere, and comes back."""
+        self.faults["cold start"] += 1
+        for process in up:
+            self.crash(process, False)
+            self.later(self.random.uniform(0.0, 2.0), lambda name=process.name: self.restart(name))  # type: ignore[misc]
+        for voter in self.voters.values():
+            voter.crash()
+            self.later(self.random.uniform(0.0, 2.0), voter.restart)
+
+    def join_storm(self, up: list[Process]) -> None:
+        missing = self.plan.most + 2 - len(up)
+        self.faults["join storm"] += missing > 0
+        for _ in range(missing):
+            self.newcomer()
+
     def sites(self) -> list[str]:
         names = [process.name for process in self.processes if process.alive]
         return [*names, *(voter.site for voter in self.voters.values()), *(["store"] if not self.voters else [])]
@@ -283,9 +322,10 @@ class LeasedWorld(World):
         for process in self.processes:
             for link in list(process.links.values()):
                 a, b = link.ends
-                if link.up and (self.cut_off(a.name, b.name) or self.cut_off(b.name, a.name)):
-                    link.deaf[:] = True, True
-                    # Neither side hears of it at once.
+                ways = self.cut_off(b.name, a.name), self.cut_off(a.name, b.name)
+                if link.up and any(ways):
+                    link.deaf[:] = [deaf or cut for deaf, cut in zip(link.deaf, ways, strict=True)]
+                    # Neither side hears of it at once; what is said the other way arrives until then.
                     self.later(self.random.choice((0.1, 1.0)), lambda link=link: self.cut(link))  # type: ignore[misc]
 
     def cut(self, link: Link) -> None:
@@ -299,7 +339,10 @@ class LeasedWorld(World):
             self.faults["store away"] += 1
             self.store_away = max(self.store_away, self.now + self.random.choice((0.1, 1.0, 5.0)))
             return
-        if self.random.random() < 0.15 and self.replace_voter():
+        chance = self.random.random()
+        if chance < 0.15 and self.replace_voter():
+            return
+        if chance > 0.95 and self.lose_record():
             return
         voter = self.random.choice(list(self.voters.values()))
         if self.random.random() < 0.5 and voter.alive:
@@ -311,24 +354,47 @@ class LeasedWorld(World):
             voter.paused = True
             self.later(self.random.choice((0.05, 1.0, 6.0)), lambda: self.go_on(voter))
 
-    def replace_voter(self) -> bool:
-        """The operator wants another one in the place of one."""
-        at_work = [
+    def at_work(self) -> list[VoterProcess]:
+        return [
             voter
             for voter in self.voters.values()
             if voter.alive and voter.office is not None and voter.office.voter.votes_here
         ]
+
+    def replace_voter(self, lost: str = "") -> bool:
+        """The operator wants another one in the place of one, or of this one."""
+        at_work = self.at_work()
         if not at_work:
             return False
         asked = self.random.choice(at_work)
         assert asked.office is not None
         before = asked.office.voter.decided.voters
-        old = self.random.choice(before)
-        new = self.random.choice([voter for voter in (*VOTERS, *SPARE) if voter not in before])
+        old = (lost, "") if lost else self.random.choice(before)
+        new = self.random.choice(
+            [(name, "") for name, voter in self.voters.items() if (name, "") not in before and not voter.lost]
+        )
         self.faults["voter replaced"] += 1
         office = asked.office
         asked.do(lambda: office.order(tuple(new if voter == old else voter for voter in before), asked.now))
         return True
+
+    def lose_record(self) -> bool:
+        """The file of a voter is gone: it refuses to start, until the operator has put another one in its place. One a run."""
+        at_work = self.at_work()
+        if not at_work or any(voter.lost for voter in self.voters.values()):
+            return False
+        self.faults["voter lost its record"] += 1
+        voter = self.random.choice(at_work)
+        voter.crash()
+        voter.lost = True
+        self.later(1.0, lambda: self.mourn(voter))
+        return True
+
+    def mourn(self, voter: VoterProcess) -> None:
+        newest = max((each.record.decided for each in self.voters.values()), key=lambda decision: decision.epoch)
+        if voter.name in newest.electors:
+            self.replace_voter(voter.name)
+            self.later(1.0, lambda: self.mourn(voter))
 
     def go_on(self, voter: VoterProcess) -> None:
         voter.paused = False
@@ -336,15 +402,15 @@ class LeasedWorld(World):
         for act in postponed:
             voter.do(act)
 
-    def crash(self, process: Process) -> None:
-        self.faults["crash"] += 1
+    def crash(self, process: Process, by_itself: bool = True) -> None:
+        self.faults["crash"] += by_itself
         process.alive = False
         for user in process.users:
             if user.wish is not None:
                 self.left(user, user.wish)
         for link in list(process.links.values()):
             self.cut(link)
-        if self.random.random() < 0.7:
+        if by_itself and self.random.random() < 0.7:
             self.faults["restart"] += 1
             self.later(self.random.expovariate(2.0), lambda: self.restart(process.name))
 
@@ -401,6 +467,7 @@ class LeasedWorld(World):
             self.start(f"node-{at + 1}")
         self.later(self.plan.fault_every_s, self.fault)
         steps, most = 0, 6_000 * self.plan.grants
+        granted, since = 0, 0.0
         while self.heap:
             when, _, act = heappop(self.heap)
             self.now = when
@@ -417,8 +484,13 @@ class LeasedWorld(World):
                     if len(waiting) > len(self.may_wait) // 2 or waiting - set(self.may_wait):
                         raise Broken(f"{HEALED_S:g} s after the faults these still wait: {self.who_waits()}")
                     break  # who is cut off waits outside
-            if steps > most:
-                raise Broken(f"{self.grants} grants and no end after {steps} events: {self.who_waits()}")
+            if self.grants != granted:
+                granted, since = self.grants, self.now
+            if steps > most or self.now - since > STILL_S:
+                raise Broken(
+                    f"{self.grants} grants, the last at {since:.3f}, and no end after {steps} events: {self.who_waits()}"
+                )
+        self.nobody_hoards()
         epoch = max(process.core.view.known for process in self.processes)
         messages = sum(process.core.table.messages for process in self.processes)
         return Result(self.seed, self.grants, self.faults, epoch, messages, self.now)
@@ -434,7 +506,7 @@ class LeasedWorld(World):
             a, b = self.pair = tuple(process.name for process in self.random.sample(up, 2))
             self.faults["pair for good"] += 1
             self.blocked = Counter({(a, b): 1, (b, a): 1})
-        elif len(up) > 2 and chance < 0.4 and self.voters and not self.home_of:
+        elif len(up) > 2 and chance < 0.4 and self.voters and not self.home_of and not self.any_lost:
             # Or one that reaches only some of the voters. With a majority it must get in; without, only it may wait.
             far = self.random.sample(list(self.voters), self.random.randrange(1, 5))
             lonely = self.random.choice(up).name
@@ -458,6 +530,32 @@ class LeasedWorld(World):
                 self.unhang(process)
             if process.paused and process.alive:
                 self.resume(process)
+
+    @property
+    def any_lost(self) -> bool:
+        return any(voter.lost for voter in self.voters.values())
+
+    def nobody_hoards(self) -> None:
+        """What is kept for others, for later and for the dead stays in proportion to who is there."""
+        for process in self.processes:
+            if not process.alive or process.leaving or process.hung or process.core.view.wedged:  # type: ignore[attr-defined]
+                continue
+            core, most = process.core, len(process.core.view.coming)
+            kept = max((len(session.kept) for session in core.sessions.values() if session.linked), default=0)
+            hoards = {
+                "messages for a peer that is linked": kept > 2 * EVERY,
+                "messages of an epoch to come": bool(core.early),
+                "sessions": len(core.sessions) > most + len(self.processes),
+                "links": len(process.links) > most + len(self.processes),
+            }
+            if any(hoards.values()):
+                raise Broken(f"{process.name} keeps too much: {[name for name, much in hoards.items() if much]}")
+        for voter in self.at_work():
+            assert voter.office is not None
+            at = voter.office.voter
+            most = len(at.decided.members) + 2 * sum(process.alive for process in self.processes) + 1
+            if max(len(at.leavers), len(at.joiners), len(at.vouched)) > most:
+                raise Broken(f"{voter.name} keeps too much: {at}")
 
     @property
     def may_wait(self) -> tuple[str, ...]:
