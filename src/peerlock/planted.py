@@ -18,7 +18,7 @@ from peerlock.node.store import Asks, Lodger, Renew, Request, Shelf, Snapshot, S
 from peerlock.node.tenant import Hears, Tenant
 from peerlock.node.view import Reports, View, Who
 from peerlock.node.voter import EVERYBODY, Record, Voter, Votes
-from peerlock.node.voting import MOST_VOTERS, Beat, Decision
+from peerlock.node.voting import MOST_VOTERS, Beat, Decision, Vouch
 from peerlock.node.wire import Peer
 
 
@@ -195,6 +195,22 @@ class TakesInWhoIsGone(Voter):
         super().on_beat(beat, now, out)
 
 
+class RenewsByName(Voter):
+    """Vouches for whoever has the name of a member."""
+
+    def on_beat(self, beat: Beat, now: float, out: Votes) -> None:
+        namesakes = [peer for peer in self.decided.members if _name(peer) == _name(beat.peer)]
+        if not beat.wish and namesakes and beat.peer not in namesakes:
+            out.answer(beat.peer, Vouch(beat.number, True))
+        else:
+            super().on_beat(beat, now, out)
+
+
+def _name(peer: Any) -> str:
+    """Without what tells its incarnations apart."""
+    return peer.name if isinstance(peer, Peer) else str(peer).rstrip("'")
+
+
 class KeepsRenewing(Voter):
     """Although it was asked to leave somebody out."""
 
@@ -285,6 +301,14 @@ class BelievesWhatItKnew(Lodger):
     @property
     def is_member(self) -> bool:
         return True
+
+
+class LodgesByName(Lodger):
+    """Takes a view with its name for one with it."""
+
+    @property
+    def is_member(self) -> bool:
+        return self.wish != "leave" and any(peer.name == self.me.name for peer in self.members)
 
 
 # -- whole nodes -----------------------------------------------------------------------------------------

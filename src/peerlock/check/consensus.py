@@ -48,7 +48,7 @@ from peerlock.node.voting import (
 
 M: Any = "m"  # members and voters have short names here
 Z: Any = "a"
-JOINER: Any = "j"
+JOINER: Any = "m'"  # somebody else, with the name of m
 D = 1.0  # and it is always 0 o'clock: what ends does so by an event
 
 

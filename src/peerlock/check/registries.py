@@ -69,6 +69,7 @@ MUTANTS = (
     Explored("a majority confirms a lease", Voters(ballots=1, beats=1, leased=False, lease=planted.BelievesAMinority)),
     Explored("who leaves believes no more", Voters(ballots=1, leaves=True, tenant=planted.LeavesAndBelieves)),
     Explored("an old wish takes nobody in", Voters(ballots=2, old_wish=True, changes=2, voter=planted.TakesInWhoIsGone)),
+    Explored("renew by incarnation", Voters(ballots=1, joins=True, beats=1, voter=planted.RenewsByName)),
     Explored("a new voter waits",
              Voters(ballots=2, replaces=True, changes=2, renews=False, cut=(1,), voter=planted.NewVotersVoteAtOnce)),
     Explored("no renewal while the voters change",
@@ -83,6 +84,7 @@ MUTANTS = (
     Explored("a store: the heartbeat is compared", Store(lodger=planted.ComparesNoHeartbeats)),
     Explored("a store: a renewal compares the view", Store(beats=1, leased=False, shelf=planted.RenewsInAnyView,
              lodger=planted.BelievesWhatItKnew)),
+    Explored("a store: renew by incarnation", Store(beats=2, tends=(2, 2), joins=True, lodger=planted.LodgesByName)),
     Explored("a store: who leaves believes no more", Store(leaves=True, lodger=planted.LeavesTheStoreAndBelieves)),
 )  # fmt: skip
 

@@ -30,7 +30,7 @@ from peerlock.node.wire import Peer
 
 D = 1.0  # and it is always 0 o'clock
 LONG_AGO = -9.0
-M, OTHER, THIRD = Peer("m", 1), Peer("a", 2), Peer("b", 3)
+M, OTHER, THIRD = Peer("m", 1), Peer("a", 2), Peer("m", 3)  # the third has the name of the first, and is somebody else
 PEERS = {1: M, 2: OTHER, 3: THIRD}
 STORE: Node = 4
 

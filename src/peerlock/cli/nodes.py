@@ -15,6 +15,8 @@ from peerlock.cli.app import app, bar, console, numbers, print_json
 from peerlock.errors import UsageError
 from peerlock.spread import spread
 
+MOST = 200_000_000  # states of one search
+
 
 @app.command("sim-nodes")
 def sim_nodes(
@@ -206,7 +208,7 @@ def check_registries(
     settings = [*CLEAN, *(DEEP if deep else [])]
     with bar("groups", len(settings) + len(MUTANTS)) as advance:
         for what in (*settings, *MUTANTS):
-            outcome, found = explore(what, 100_000_000)
+            outcome, found = explore(what, MOST)
             row: dict[str, Any] = {
                 "name": what.name, "states": outcome.states, "depth": outcome.depth, "finished": outcome.finished,
                 "violated": found, "seconds": round(outcome.seconds, 1),
@@ -219,9 +221,10 @@ def check_registries(
 
 
 def _verdict(rows: list[dict[str, Any]], json: bool) -> None:
-    bad = [row for row in rows if (row["violated"] is None) == ("mutant" in row)]
+    bad = [row["name"] for row in rows if (row["violated"] is None) == ("mutant" in row)]
+    unfinished = [row["name"] for row in rows if row["violated"] is None and not row["finished"]]
     if json:
-        print_json({"rows": rows, "as_expected": not bad})
+        print_json({"rows": rows, "as_expected": not bad and not unfinished})
     else:
         algorithms = "algorithm" in rows[0]
         table = Table("group", *(["algorithm"] if algorithms else []), "states", "found")
@@ -229,13 +232,18 @@ def _verdict(rows: list[dict[str, Any]], json: bool) -> None:
             found = row["violated"] or ("nothing, complete" if row["finished"] else "nothing, unfinished")
             table.add_row(row["name"], *([row["algorithm"]] if algorithms else []), f"{row['states']:,}", found)
         console().print(table)
-        console().print("As it must be." if not bad else f"Not as it must be: {', '.join(row['name'] for row in bad)}")
-    if bad:
-        raise typer.Exit(1)
+        if bad:
+            console().print(f"Not as it must be: {', '.join(bad)}")
+        elif unfinished:
+            console().print(f"Nothing was found, but {MOST:,} states were not all there are: {', '.join(unfinished)}")
+        else:
+            console().print("As it must be.")
+    if bad or unfinished:
+        raise typer.Exit(1 if bad else 3)
 
 
 def _explored(name: str, explore: Any, group: Any) -> dict[str, Any]:
-    _, outcome, verdicts = explore(group, 100_000_000)
+    _, outcome, verdicts = explore(group, MOST)
     never = [prop for prop, verdict in verdicts.items() if verdict == "violated"]
     return {
         "name": name, "algorithm": group.algorithm.name, "states": outcome.states, "depth": outcome.depth,
