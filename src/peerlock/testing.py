@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Coroutine
+from math import inf, nextafter
 from typing import Any, TypeVar
 
 from peerlock.errors import UsageError
@@ -93,7 +94,8 @@ class MemoryLink(Link):
     def write(self, data: bytes) -> None:
         if not self.closed:
             loop, other = self.node._loop, self.other
-            other.due = max(other.due, loop.time() + self.node.group_of.delay_s)
+            # A little later than what was written before: of two timers of one moment either may come first.
+            other.due = nextafter(max(other.due, loop.time() + self.node.group_of.delay_s), inf)
             loop.call_at(other.due, other.feed, data)
 
     def close(self) -> None:
