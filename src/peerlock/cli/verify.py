@@ -21,6 +21,7 @@ def verify(
         str, typer.Option(help="Who decides who the members are: embedded, etcd or host.")
     ] = "embedded",
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=2, max=20, help="Processes that share the lock.")] = 5,
+    voters: Annotated[int, typer.Option(help="How many of them vote, with embedded: 3 or 5.")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="For how long there are faults.")] = 60.0,
     faults: Annotated[str, typer.Option(help="Which, separated by commas; 'list' explains them.")] = "all",
     seed: Annotated[int | None, typer.Option(help="What happens when; a new one each time, and printed.")] = None,
@@ -57,7 +58,8 @@ def verify(
         check_output(plot, ".png", ".svg", ".pdf")
     chosen = tuple(FAULTS) if faults == "all" else tuple(part.strip() for part in faults.split(",") if part.strip())
     plan = Plan(
-        registry=registry, nodes=nodes, seconds=seconds, faults=chosen, seed=seed or time.time_ns() % 1_000_000, lease_s=lease,
+        registry=registry, nodes=nodes, seconds=seconds, faults=chosen, lease_s=lease, voters=voters,
+        seed=time.time_ns() % 1_000_000 if seed is None else seed,
         guard=not no_guard, planted=planted or "", namespaces=False if proxy else None, keep=str(keep) if keep else None,
     )  # fmt: skip
     with bar("seconds", math.ceil(seconds)) as advance:

@@ -38,7 +38,7 @@ class EmbeddedRegistry(LeasedRegistry):
             try:
                 self.booth = Booth(
                     self.group, self.name, self.voters, self.path, self.lease_s,
-                    tls=self.tls_contexts, first_start=first_start, bind=self.source,
+                    tls=self.tls_contexts, first_start=first_start, bind=self.source, clock=self.steady,
                 )  # fmt: skip
             except BaseException:
                 super().close()

@@ -151,13 +151,17 @@ def registry_for(group: str, settings: Settings, resident: bool = False) -> Regi
 
 
 def leased_registry(
-    group: str, settings: Settings, clock: Callable[[], float] | None = None, resident: bool = False
+    group: str,
+    settings: Settings,
+    clock: Callable[[], float] | None = None,
+    steady: Callable[[], float] | None = None,
+    resident: bool = False,
 ) -> Registry:
     rest: dict[str, Any] = {
         "address": settings.address, "bind": settings.bind, "tls": settings.tls, "insecure": bool(settings.insecure),
         "lease_s": settings.lease_s,
         "stall_s": settings.stall_s, "watchdog": bool(settings.watchdog), "state": settings.state,
-        "clock": clock, "resident": resident,
+        "clock": clock, "steady": steady, "resident": resident,
     }  # fmt: skip
     if settings.voters is not None:
         from peerlock.net.embedded import EmbeddedRegistry

@@ -74,6 +74,7 @@ class LeasedRegistry(Registry):
         watchdog: bool = False,
         state: str | Path | None = None,
         clock: Callable[[], float] | None = None,
+        steady: Callable[[], float] | None = None,
         resident: bool = False,
     ) -> None:
         """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT; `bind`: what
@@ -88,6 +89,8 @@ class LeasedRegistry(Registry):
         self.resident = resident  # serves the command line
         if clock is not None:
             self.clock = clock
+        if steady is not None:
+            self.steady = steady
         self.host, self.port = self._address(address, where)
         self.bind, self.source = bind or self.host, bind
         check_tls(tls, insecure, [Endpoint(host=self.bind), *where])
@@ -104,7 +107,9 @@ class LeasedRegistry(Registry):
         self.bureau = Bureau(f"peerlock beats {group}")
         self.watchdog = Watchdog() if watchdog else None
 
+    # For leases, which must be over after a suspension; and for patience and promises, which may become longer by one.
     clock: Callable[[], float] = staticmethod(boottime)
+    steady: Callable[[], float] = staticmethod(time.monotonic)
 
     # -- for the kinds -----------------------------------------------------------------------------------
 
@@ -338,7 +343,7 @@ class Household:
         self.post(lambda shell: shell.refuse(sentence))
 
     def steady(self) -> float:
-        return time.monotonic()
+        return self.registry.steady()
 
     def wake_at(self, when: float) -> None:
         registry = self.registry

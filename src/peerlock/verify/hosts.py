@@ -6,7 +6,9 @@ dropped, those the other way are not. `ss -K` resets connections.
 
 `Loopback`: for everybody else. Each host is a loopback address (127.77.0.N), and the address that it is known by is
 that of a proxy in this process (127.78.0.N), which forwards, delays, cuts and resets. Who dials is known by the
-address it dials from.
+address it dials from, or, if it does not choose one (etcd), by who has the socket.
+
+Slow is: a queue that lets only so much through (`tc`), or a proxy that waits.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from collections import Counter
 from typing import Any
 
 from peerlock.errors import UsageError
+
+SLOW_S = 0.3
 
 
 class Hosts:
@@ -51,9 +55,16 @@ class Hosts:
     def mend(self, source: int, to: int) -> None:
         raise NotImplementedError
 
-    def reset(self, host: int) -> None:
-        """All connections of that host end, from both sides."""
+    def slow(self, host: int, on: bool) -> None:
+        """What it says takes long to arrive."""
         raise NotImplementedError
+
+    def reset(self, host: int) -> int:
+        """All connections of that host end, from both sides. How many there were."""
+        raise NotImplementedError
+
+    def runs(self, host: int, pid: int) -> None:
+        """That process is on that host."""
 
     def close(self) -> None:
         pass
@@ -133,9 +144,17 @@ class Namespaces(Hosts):
         if self.cuts[source, to] == 0:
             _ip("-n", self.names[source], "route", "del", "blackhole", f"{self.address(to)}/32")
 
-    def reset(self, host: int) -> None:
-        words = ["ip", "netns", "exec", self.names[host], "ss", "-K", "-t", "state", "established"]
-        subprocess.run(words, capture_output=True, check=False)
+    def slow(self, host: int, on: bool) -> None:
+        words = ["tc", "-n", self.names[host], "qdisc", "add" if on else "del", "dev", "eth0", "root"]
+        words += ["tbf", "rate", "128kbit", "burst", "2kb", "latency", f"{SLOW_S:g}s"] if on else []
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UsageError(f"{' '.join(words)}: {done.stderr.strip()}. Leave out the fault 'slow'.")
+
+    def reset(self, host: int) -> int:
+        words = ["ip", "netns", "exec", self.names[host], "ss", "-K", "-H", "-t", "state", "established"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return len(done.stdout.splitlines())
 
     def close(self) -> None:
         for name in reversed(self.made):
@@ -146,8 +165,10 @@ class Namespaces(Hosts):
 class Loopback(Hosts):
     kind = "a proxy on loopback"
 
-    def __init__(self, count: int, delay_s: float = 0.0) -> None:
-        self.count, self.delay_s = count, delay_s
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.late: set[int] = set()  # hosts that are slow
+        self.pids: dict[int, int] = {}
         self.cuts: Counter[tuple[int, int]] = Counter()
         self.pipes: set[_Pipe] = set()
         self.servers: list[asyncio.Server] = []
@@ -179,7 +200,10 @@ class Loopback(Hosts):
         asyncio.run_coroutine_threadsafe(serve(), self.loop).result(5.0)
 
     async def _pipe(self, to: int, port: int, reader: Any, writer: Any) -> None:
-        source = int(writer.get_extra_info("peername")[0].rpartition(".")[2])
+        source = self._who(*writer.get_extra_info("peername"))
+        if source is None:
+            writer.close()
+            return
         pipe = _Pipe(self, source, to)
         self.pipes.add(pipe)
         try:
@@ -196,19 +220,41 @@ class Loopback(Hosts):
             with contextlib.suppress(OSError):
                 writer.close()
 
+    def runs(self, host: int, pid: int) -> None:
+        self.pids[host] = pid
+
+    def _who(self, address: str, port: int) -> int | None:
+        """Whose end of a connection that is."""
+        if address.startswith("127.77.0."):
+            return int(address.rpartition(".")[2])
+        sought = f"{socket.inet_aton(address)[::-1].hex().upper()}:{port:04X}"
+        with open("/proc/net/tcp") as table:
+            inodes = {words[9] for words in map(str.split, table) if words[1] == sought}
+        ends = {f"socket:[{inode}]" for inode in inodes}
+        for host, pid in self.pids.items():
+            with contextlib.suppress(OSError):
+                if any(os.readlink(entry) in ends for entry in os.scandir(f"/proc/{pid}/fd")):
+                    return host
+        return None
+
     def cut(self, source: int, to: int) -> None:
         self.cuts[source, to] += 1
 
     def mend(self, source: int, to: int) -> None:
         self.cuts[source, to] -= 1
 
-    def reset(self, host: int) -> None:
+    def slow(self, host: int, on: bool) -> None:
+        (self.late.add if on else self.late.discard)(host)
+
+    def reset(self, host: int) -> int:
+        ends = [pipe for pipe in list(self.pipes) if host in (pipe.source, pipe.to)]
+
         def all_of_it() -> None:
-            for pipe in list(self.pipes):
-                if host in (pipe.source, pipe.to):
-                    pipe.end()
+            for pipe in ends:
+                pipe.end()
 
         self.loop.call_soon_threadsafe(all_of_it)
+        return len(ends)
 
     def close(self) -> None:
         def end() -> None:
@@ -233,8 +279,8 @@ class _Pipe:
 
     async def pump(self, reader: Any, writer: Any, way: tuple[int, int]) -> None:
         while data := await reader.read(65536):
-            if self.hosts.delay_s:
-                await asyncio.sleep(self.hosts.delay_s)
+            if way[0] in self.hosts.late:
+                await asyncio.sleep(SLOW_S)
             while self.hosts.cuts[way] > 0:
                 await asyncio.sleep(0.02)
             writer.write(data)

@@ -45,16 +45,18 @@ FAULTS = {
     "one_way": "some hosts are cut off from the others, one way",
     "flapping": "some hosts are cut off and connected again, several times",
     "pair": "two hosts are cut off from each other, and from nobody else",
+    "slow": "what a host says is late, by up to a third of a second",
     "reset": "all connections of a host are reset",
     "clock_rate": "the clock of a process is too fast or too slow, within what is allowed",
     "clock_jump": "the clock of a process jumps ahead, as after a suspension",
-    "authority": "a voter's process is killed, or etcd's leader, or etcd is stopped, and started again",
+    "authority": "a voter's process is killed; or etcd's leader is killed or stopped, or another one of them, or all",
 }
 
 
 class Plan(Struct, frozen=True):
     registry: str = "embedded"
     nodes: int = 5
+    voters: int = 3  # of them, with embedded voters
     seconds: float = 60.0
     faults: tuple[str, ...] = tuple(FAULTS)
     seed: int = 1
@@ -65,6 +67,15 @@ class Plan(Struct, frozen=True):
     namespaces: bool | None = None  # None: where it may
     keep: str | None = None  # the logs
     fault_every_s: float = 1.2
+
+
+# Does the etcd at this address lead the others?
+WHO_LEADS = """
+import json, sys, urllib.request
+request = urllib.request.Request(sys.argv[1] + "/v3/maintenance/status", b"{}")
+said = json.load(urllib.request.urlopen(request, timeout=0.5))
+sys.exit(said["leader"] != said["header"]["member_id"])
+"""
 
 
 class Etcds:
@@ -99,6 +110,16 @@ class Etcds:
             self.processes[place] = subprocess.Popen(
                 self.hosts.command(place, words), stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
+        self.hosts.runs(place, self.processes[place].pid)
+
+    def leader(self) -> int | None:
+        """By what each of them says of itself, on its own host."""
+        for place in self.places:
+            words = [sys.executable, "-c", WHO_LEADS, f"http://{self.hosts.bind(place)}:{ETCD_PORT}"]
+            said = subprocess.run(self.hosts.command(place, words), capture_output=True, check=False)
+            if said.returncode == 0:
+                return place
+        return None
 
     def kill(self, place: int) -> None:
         self.processes[place].kill()
@@ -130,7 +151,7 @@ class Crew:
 
     @property
     def voters(self) -> range:
-        return range(1, min(3, self.plan.nodes) + 1) if self.plan.registry == "embedded" else range(0)
+        return range(1, self.plan.voters + 1) if self.plan.registry == "embedded" else range(0)
 
     def name(self, host: int) -> str:
         return f"n{host}"
@@ -242,6 +263,7 @@ class Torment:
         self.later: list[tuple[float, Callable[[], None]]] = []  # what puts things right again
         self.deck: list[str] = []
         self.busy: set[int] = set()  # hosts whose process is being stopped or started
+        self.late: set[int] = set()  # and whose network is slow
 
     def next_kind(self) -> str:
         if not self.deck:
@@ -281,9 +303,9 @@ class Torment:
     def somebody(self) -> int | None:
         """A process to which nothing is being done; never so many that no majority of voters is left."""
         idle = self.idle()
-        voters = [host for host in self.crew.voters if host in self.busy]
-        if voters:
-            idle = [host for host in idle if host not in self.crew.voters]
+        voters = self.crew.voters
+        if sum(host in self.busy for host in voters) >= (len(voters) - 1) // 2:
+            idle = [host for host in idle if host not in voters]
         return self.random.choice(idle) if idle and len(self.busy) < self.plan.nodes - 1 else None
 
     # -- processes -----------------------------------------------------------------------------------------
@@ -343,8 +365,12 @@ class Torment:
             self.busy.add(host)
             self.crew.say(host, "between")
             # It stops when it has the lock; that may take a while.
-            self.after(self.plan.lease_s * self.random.uniform(2.0, 3.0), lambda: self.resume(host))
+            self.after(self.plan.lease_s * self.random.uniform(2.0, 3.0), lambda: self.enough(host))
         return host
+
+    def enough(self, host: int) -> None:
+        self.crew.say(host, "never mind")
+        self.resume(host)
 
     # -- wires ---------------------------------------------------------------------------------------------
 
@@ -388,10 +414,24 @@ class Torment:
         self._cut([(a, b), (b, a)], self.plan.lease_s * self.random.uniform(0.5, 4.0))
         return f"{a} | {b}"
 
-    def reset(self) -> int:
-        host = self.random.choice(list(self.crew.hosts_of_nodes))
-        self.hosts.reset(host)
+    def slow(self) -> int | None:
+        hosts = [host for host in self.crew.hosts_of_nodes if host not in self.late]
+        if not hosts:
+            return None
+        host = self.random.choice(hosts)
+        self.late.add(host)
+        self.hosts.slow(host, True)
+
+        def mend() -> None:
+            self.hosts.slow(host, False)
+            self.late.discard(host)
+
+        self.after(self.plan.lease_s * self.random.uniform(0.5, 2.0), mend)
         return host
+
+    def reset(self) -> int | None:
+        host = self.random.choice(list(self.crew.hosts_of_nodes))
+        return host if self.hosts.reset(host) else None
 
     # -- clocks --------------------------------------------------------------------------------------------
 
@@ -426,13 +466,16 @@ class Torment:
             return f"voter {host}"
         if any(place in self.busy for place in etcds.places):
             return None
-        kind = self.random.choice(("kill", "stop", "stop all"))
-        chosen = etcds.places if kind == "stop all" else [self.random.choice(etcds.places)]
+        kind = self.random.choice(("kill the leader", "stop the leader", "kill one", "stop one", "stop all"))
+        chosen = etcds.places
+        if kind != "stop all":
+            leader = etcds.leader() if kind.endswith("leader") else None
+            chosen = [leader or self.random.choice(etcds.places)]
         seconds = self.random.choice((0.5, 2.0, 4.0))
         for place in chosen:
             self.busy.add(place)
             process = etcds.processes[place]
-            if kind == "kill":
+            if kind.startswith("kill"):
                 etcds.kill(place)
                 mend: Callable[[], None] = partial(etcds.start, place)
             else:
@@ -457,6 +500,8 @@ def verify(
             faults=tuple(f for f in plan.faults if f in ("kill", "restart", "pause", "pause_long")),
             namespaces=False,
         )
+    if plan.registry == "embedded" and (plan.voters not in (3, 5) or plan.voters > plan.nodes):
+        raise UsageError(f"Three or five of the {plan.nodes} processes are voters; got {plan.voters}.")
     count = plan.nodes + (plan.etcd_nodes if plan.registry == "etcd" else 0)
     directory = Path(tempfile.mkdtemp(prefix="peerlock-verify-"))
     if plan.registry == "host":
@@ -477,6 +522,8 @@ def verify(
 
         _, counter = GuardedFile(directory / "counter").read()
         verdict, held = judge(logs, crew.deaths, int(counter or b"0"))
+        if torment.counts["between"]:  # what was asked for may not have come to pass
+            torment.counts["between"] = sum(event["what"] == "stops" for log in logs.values() for event in log)
         verdict.faults = dict(sorted(torment.counts.items()))
         verdict.recovery_s = round(max(recoveries), 3) if recoveries else None
         verdict.problems += stuck
@@ -539,6 +586,8 @@ def _everybody_in(crew: Crew, since: float, patience_s: float) -> tuple[float, l
             return now - since, []
         if now - since > patience_s:
             return now - since, missing
+        for host in missing:
+            crew.go_on(host)  # it may have stopped itself just after it was let go on
         time.sleep(0.05)
 
 

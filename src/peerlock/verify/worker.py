@@ -7,8 +7,8 @@ that was begun.
     {"t": 12.5, "what": "granted", "fence": 4294967297}
     lease (until), lapsed, granted, checked (since), writes, wrote, refused, released, lost, joined, left
 
-Commands come on standard input: `between` (stop yourself between the check and the write, once), `rate R`, `jump S`,
-`leave`.
+Commands come on standard input: `between` (stop yourself between the check and the write, once), `never mind` (that is not
+wanted any more), `rate R`, `jump S`, `leave`.
 """
 
 from __future__ import annotations
@@ -50,17 +50,21 @@ class Clock:
     """The node's idea of time: its rate may be wrong, and it may jump ahead."""
 
     def __init__(self) -> None:
-        self.rate = 1.0
+        self.rate, self.jumped = 1.0, 0.0
         self.true = self.shown = boottime()
 
     def __call__(self) -> float:
+        return self.steady() + self.jumped
+
+    def steady(self) -> float:
+        """Without suspensions."""
         return self.shown + (boottime() - self.true) * self.rate
 
     def run_at(self, rate: float) -> None:
-        self.shown, self.true, self.rate = self(), boottime(), rate
+        self.shown, self.true, self.rate = self.steady(), boottime(), rate
 
     def jump(self, seconds: float) -> None:
-        self.shown, self.true = self() + seconds, boottime()
+        self.jumped += seconds
 
     def in_truth(self, shown: float) -> float:
         """On the kernel's monotonic clock, when this one will show that."""
@@ -106,7 +110,7 @@ class Worker:
         if self.spec.planted:
             Node.cores_of = PLANTED_LEASED[self.spec.planted][1]["core"]
         if settings.voters is not None or settings.etcd is not None:
-            registry: Any = leased_registry(self.spec.group, settings, self.clock)
+            registry: Any = leased_registry(self.spec.group, settings, self.clock, self.clock.steady)
             registry.on_leased = lambda until: self.note("lease", until=self.clock.in_truth(until))
         else:
             registry = registry_for(self.spec.group, settings)
@@ -166,6 +170,8 @@ class Worker:
             match word:
                 case "between":
                     self.between = True
+                case "never":
+                    self.between = False
                 case "rate":
                     self.clock.run_at(float(rest))
                 case "jump":
