@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +245,54 @@ def test_the_watchdog_ends_a_process_that_is_stuck(place: Place, stuck: str) -> 
         assert "it goes on" not in process.stdout.read()
     with peerlock.sync.join("g", **place.words("b")) as node, node.lock("x") as hold:
         assert hold.fence > fence
+
+
+CHILD = "os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '77.7'); os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["leads its process group", "is one of a group"])
+def test_the_watchdog_ends_the_group_of_who_leads_one(place: Place, leads: bool) -> None:
+    import msgspec
+
+    words = place.words("a")
+    words["state"] = str(words["state"])
+    told = msgspec.json.encode(words).decode()
+    program = STUCK.format(stuck=CHILD)
+    start = (
+        program
+        if leads
+        else f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}, sys.argv[1]])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", start, told],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert process.wait(15) == (-9 if leads else 0)  # who has started it is left alone
+        left = list(alive_in_group(process.pid))
+        assert bool(left) != leads
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+
+
+def alive_in_group(group: int) -> Iterator[int]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _parent, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                yield int(entry.name)
+
+
+def test_without_its_watchdog_a_node_has_no_lease(place: Place) -> None:
+    with peerlock.sync.join("g", **place.words("a"), watchdog=True) as node:
+        with node.lock("x"):
+            pass
+        node.registry.watchdog.process.kill()
+        end = time.monotonic() + 15
+        while node.core.table.gate:
+            assert time.monotonic() < end, "its lease goes on"
+            time.sleep(0.05)
 
 
 def test_the_watchdog_leaves_a_healthy_process_alone(place: Place) -> None:

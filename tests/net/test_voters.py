@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 import peerlock
 from peerlock.errors import LockTimeout, RegistryError, UsageError
+from peerlock.net import record
 from peerlock.net.aio import Node
 from peerlock.net.booth import Booth
 from peerlock.net.charges import charge_of
@@ -114,6 +115,26 @@ def test_members_come_and_go_while_one_voter_is_dead(tmp_path: Path) -> None:
                 assert hold.fence > fence
 
     with voters(tmp_path) as group:
+        asyncio.run(whole(group))
+
+
+def test_five_voters_two_of_them_dead(tmp_path: Path) -> None:
+    async def whole(group: Voters) -> None:
+        async with group.nodes("a", "b") as nodes:
+            group.kill("v2")
+            group.kill("v5")
+            async with group.nodes("c") as more:
+                await until(lambda: set(nodes[0].members) == {"a", "b", "c"})
+                async with more[0].lock("x"):
+                    pass
+            group.kill("v1")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(joined(group.join("d")), 3.0)
+            group.start("v5")
+            async with asyncio.timeout(20), nodes[1].lock("x"):
+                pass
+
+    with voters(tmp_path, 5) as group:
         asyncio.run(whole(group))
 
 
@@ -354,6 +375,19 @@ def test_two_processes_are_not_one_voter(tmp_path: Path) -> None:
     first.file.close()
 
 
+async def refusal(process: subprocess.Popen[str]) -> str:
+    """What a voter says that the others do not trust."""
+    assert process.stderr is not None
+    late = asyncio.get_running_loop().call_later(20.0, process.kill)
+    try:
+        while line := await asyncio.to_thread(process.stderr.readline):
+            if "replaced by an old copy" in line:
+                return line
+    finally:
+        late.cancel()
+    raise AssertionError("it was not refused")
+
+
 def test_an_old_copy_of_a_record_is_refused_by_the_others(tmp_path: Path) -> None:
     async def whole(group: Voters) -> None:
         async with group.nodes("a"):
@@ -364,21 +398,68 @@ def test_an_old_copy_of_a_record_is_refused_by_the_others(tmp_path: Path) -> Non
             await asyncio.sleep(0.3)
         group.kill("v3")
         shutil.copy(tmp_path / "copy", tmp_path / "v3")
-        process = group.start("v3")
-        assert process.stderr is not None
-        for _ in range(50):
-            line = await asyncio.to_thread(process.stderr.readline)
-            if "replaced by an old copy" in line:
-                break
-        else:
-            raise AssertionError("it was not refused")
-        assert "peerlock voters replace v3" in line
+        assert "peerlock voters replace v3" in await refusal(group.start("v3"))
         group.kill("v1")  # v2 and the old copy are no majority
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(joined(group.join("c")), 3.0)
 
     with voters(tmp_path) as group:
         asyncio.run(whole(group))
+
+
+def test_a_voter_without_its_record_does_not_vote_whatever_it_is_told(tmp_path: Path) -> None:
+    """`--first-start` in a group that there is already, after the file was lost: the others remember."""
+
+    async def whole(group: Voters) -> None:
+        async with group.nodes("a", "b"):
+            await asyncio.sleep(LEASE_S)  # the voters have told each other whom they vouch for
+        group.kill("v3")
+        (tmp_path / "v3").unlink()
+        await refusal(group.start("v3", first=True))
+        group.kill("v1")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(joined(group.join("c")), 3.0)
+
+    with voters(tmp_path) as group:
+        asyncio.run(whole(group))
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voter that cannot write says nothing; with two of them like that there is no majority."""
+    full = set[str]()
+    write = record.write_durably
+
+    def written(path: Path, data: bytes) -> None:
+        if path.name in full:
+            raise RegistryError(f"{path} cannot be written: No space left on device.")
+        write(path, data)
+
+    monkeypatch.setattr(record, "write_durably", written)
+    ports = free_ports(3)
+    names = [f"v{at}" for at in (1, 2, 3)]
+    listed = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)}
+
+    def join(name: str) -> Any:
+        return joined(
+            peerlock.join("g", name=name, voters=listed, lease_s=LEASE_S, state=tmp_path / name, first_start=True)
+        )
+
+    async def whole() -> None:
+        nodes: list[Node] = await asyncio.wait_for(asyncio.gather(*map(join, names)), 20.0)
+        await until(lambda: len(nodes[0].members) == 3)
+        before = nodes[0].epoch
+        full.update({"v2", "v3"})
+        nodes[0].collect()
+        await asyncio.sleep(1.0)
+        assert nodes[0].epoch == before
+        full.clear()
+        await until(lambda: nodes[0].epoch > before)
+        async with asyncio.timeout(10), nodes[0].lock("x"):
+            pass
+        for node in nodes:
+            await node.leave()
+
+    asyncio.run(whole())
 
 
 # -- who is let in -----------------------------------------------------------------------------------------

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from peerlock.verify.history import Belief, beliefs, judge, overlaps
+from peerlock.verify.history import Belief, Verdict, beliefs, judge, overlaps
+from peerlock.verify.run import Plan, everybody_in, judged, staged, start_all
 
 
 def verify(*words: str) -> tuple[int, dict[str, Any]]:
@@ -37,6 +39,54 @@ def test_through_a_proxy() -> None:
     code, found = verify("--proxy", "--seconds", "8", "--seed", "4", "--faults", "partition,reset,kill,pair,one_way")
     assert code == 0, found
     assert found["hosts"] == "a proxy on loopback"
+
+
+def test_etcd_through_a_proxy() -> None:
+    code, found = verify(
+        "--proxy", "--registry", "etcd", "--seconds", "8", "--seed", "0", "--faults", "partition,authority,slow,reset"
+    )
+    assert code == 0, found
+    assert (found["hosts"], found["seed"]) == ("a proxy on loopback", 0)
+
+
+def test_five_voters() -> None:
+    code, found = verify("--voters", "5", "--seconds", "8", "--seed", "5", "--faults", "kill,authority,pause_long,slow")
+    assert code == 0, found
+
+
+def test_what_the_verdict_has() -> None:
+    fields = set(Verdict.__struct_fields__)
+    assert fields >= {
+        "overlaps", "stale_writes_accepted", "stale_writes_refused", "lost_updates", "owner_changes", "faults", "recovery_s",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("registry", ["embedded", "etcd"])
+def test_two_that_cannot_talk_do_not_stop_the_others(registry: str) -> None:
+    """They reach everybody else, and those who decide. One of them is left out, until it reaches everybody again."""
+    with staged(Plan(registry=registry, lease_s=1.0)) as crew:
+        start_all(crew)
+        crew.hosts.cut(4, 5)
+        crew.hosts.cut(5, 4)
+        time.sleep(4.0)  # it takes a while to be noticed
+        cut = time.monotonic()
+
+        def in_since() -> set[int]:
+            return {host for host, when in crew.last_grants().items() if when > cut}
+
+        end = cut + 10.0
+        while not ({1, 2, 3} <= in_since() and in_since() & {4, 5}):
+            assert time.monotonic() < end, crew.last_grants()
+            time.sleep(0.05)
+        time.sleep(1.0)
+        assert len(in_since() & {4, 5}) == 1
+        crew.hosts.mend(4, 5)
+        crew.hosts.mend(5, 4)
+        _, missing = everybody_in(crew, time.monotonic(), 10.0)
+        assert not missing
+        crew.close()
+        found, _, _ = judged(crew)
+        assert found.ok, found
 
 
 def test_a_guard_is_needed() -> None:

@@ -66,7 +66,7 @@ class RecordFile:
                 return Stored(self.group, self.name, 0, {}, first)
             raise RegistryError(
                 f"The voter {self.name} has no record: {self.path} is missing. If this voter has never run before, "
-                f"start it with --first-start. Otherwise restore the file. {what_to_do}."
+                f"start it with --first-start. If the file was moved, put it back; not an older copy of it. {what_to_do}."
             ) from None
         except OSError as problem:
             raise RegistryError(f"{self.path} cannot be read: {problem.strerror}. {what_to_do}.") from None

@@ -5,9 +5,10 @@ swaps. Its lease runs out meanwhile, nobody can tell it, and when it goes on it 
 With `watchdog=True` it is killed at its deadline instead, with its process group if it leads one.
 
 The two share a page of memory with one number: the time, on the clock that counts suspension, at which the holder
-must be dead if it has said nothing else. The holder moves it with each lease, and takes it away when it has noticed
-that a lease is over. They also share a socket: the watchdog says on it that it is there, and ends when the other end
-is closed, by an exit or an exec.
+must be dead if it has said nothing else. That is a hundredth of a lease after its end, so that whoever notices is not
+killed while it does. The holder moves it with each lease, and takes it away when it has noticed that a lease is over.
+They also share a socket: the watchdog says on it that it is there, and ends when the other end is closed, by an exit or
+an exec.
 
     python -m peerlock.net.watchdog PID PAGE SOCKET
 """

@@ -22,6 +22,7 @@ import socket
 import subprocess
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from peerlock.errors import UsageError
@@ -231,11 +232,7 @@ class Loopback(Hosts):
         with open("/proc/net/tcp") as table:
             inodes = {words[9] for words in map(str.split, table) if words[1] == sought}
         ends = {f"socket:[{inode}]" for inode in inodes}
-        for host, pid in self.pids.items():
-            with contextlib.suppress(OSError):
-                if any(os.readlink(entry) in ends for entry in os.scandir(f"/proc/{pid}/fd")):
-                    return host
-        return None
+        return next((host for host, pid in self.pids.items() if ends & set(_open_files(pid))), None)
 
     def cut(self, source: int, to: int) -> None:
         self.cuts[source, to] += 1
@@ -266,6 +263,13 @@ class Loopback(Hosts):
 
         self.loop.call_soon_threadsafe(end)
         self.thread.join(5.0)
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):  # it has ended
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # that was closed
+                yield os.readlink(f"/proc/{pid}/fd/{number}")
 
 
 class _Pipe:

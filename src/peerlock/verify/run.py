@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -502,6 +502,24 @@ def verify(
         )
     if plan.registry == "embedded" and (plan.voters not in (3, 5) or plan.voters > plan.nodes):
         raise UsageError(f"Three or five of the {plan.nodes} processes are voters; got {plan.voters}.")
+    with staged(plan) as crew:
+        torment = Torment(plan, crew, crew.hosts)
+        recoveries, stuck, began = _rounds(plan, crew, torment, progress)
+        crew.close()
+        verdict, held, logs = judged(crew)
+    if torment.counts["between"]:  # what was asked for may not have come to pass
+        torment.counts["between"] = sum(event["what"] == "stops" for log in logs for event in log)
+    verdict.faults = dict(sorted(torment.counts.items()))
+    verdict.recovery_s = round(max(recoveries), 3) if recoveries else None
+    verdict.problems += stuck
+    verdict.stuck, verdict.seed, verdict.hosts = len(stuck), plan.seed, crew.hosts.kind
+    verdict.seconds = round(time.monotonic() - began, 1)
+    return verdict, held, torment.happened
+
+
+@contextlib.contextmanager
+def staged(plan: Plan) -> Iterator[Crew]:
+    """Hosts, and whoever decides; the processes are not started yet. Everything is gone at the end."""
     count = plan.nodes + (plan.etcd_nodes if plan.registry == "etcd" else 0)
     directory = Path(tempfile.mkdtemp(prefix="peerlock-verify-"))
     if plan.registry == "host":
@@ -514,22 +532,7 @@ def verify(
         if plan.registry == "etcd":
             etcds = Etcds(hosts, plan.nodes + 1, plan.etcd_nodes, directory)
         crew = Crew(plan, hosts, directory, etcds)
-        torment = Torment(plan, crew, hosts)
-        recoveries, stuck, began = _rounds(plan, crew, torment, progress)
-        crew.close()
-        logs = {crew.name(host): read(crew.log(host)) for host in crew.hosts_of_nodes}
-        from peerlock.guards import GuardedFile
-
-        _, counter = GuardedFile(directory / "counter").read()
-        verdict, held = judge(logs, crew.deaths, int(counter or b"0"))
-        if torment.counts["between"]:  # what was asked for may not have come to pass
-            torment.counts["between"] = sum(event["what"] == "stops" for log in logs.values() for event in log)
-        verdict.faults = dict(sorted(torment.counts.items()))
-        verdict.recovery_s = round(max(recoveries), 3) if recoveries else None
-        verdict.problems += stuck
-        verdict.stuck, verdict.seed, verdict.hosts = len(stuck), plan.seed, hosts.kind
-        verdict.seconds = round(time.monotonic() - began, 1)
-        return verdict, held, torment.happened
+        yield crew
     finally:
         if crew is not None:
             for process in crew.processes.values():
@@ -544,14 +547,19 @@ def verify(
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def judged(crew: Crew) -> tuple[Verdict, list[Belief], list[list[dict[str, Any]]]]:
+    from peerlock.guards import GuardedFile
+
+    logs = {crew.name(host): read(crew.log(host)) for host in crew.hosts_of_nodes}
+    _, counter = GuardedFile(crew.directory / "counter").read()
+    verdict, held = judge(logs, crew.deaths, int(counter or b"0"))
+    return verdict, held, list(logs.values())
+
+
 def _rounds(
     plan: Plan, crew: Crew, torment: Torment, progress: Callable[[float, str], None] | None
 ) -> tuple[list[float], list[str], float]:
-    for host in crew.hosts_of_nodes:
-        crew.start(host)
-    _first, missing = _everybody_in(crew, time.monotonic(), START_S)
-    if missing:
-        raise PeerlockError(f"The group did not start within {START_S:g} s: {_complaints(crew)}")
+    start_all(crew)
     began = time.monotonic()
     recoveries: list[float] = []
     stuck: list[str] = []
@@ -569,7 +577,7 @@ def _rounds(
         for host in crew.hosts_of_nodes:
             crew.go_on(host)
         healed = time.monotonic()
-        longest, missing = _everybody_in(crew, healed, PATIENCE_S)
+        longest, missing = everybody_in(crew, healed, PATIENCE_S)
         recoveries.append(longest)
         if missing:
             names = ", ".join(crew.name(host) for host in missing)
@@ -577,7 +585,15 @@ def _rounds(
     return recoveries, stuck, began
 
 
-def _everybody_in(crew: Crew, since: float, patience_s: float) -> tuple[float, list[int]]:
+def start_all(crew: Crew) -> None:
+    for host in crew.hosts_of_nodes:
+        crew.start(host)
+    _, missing = everybody_in(crew, time.monotonic(), START_S)
+    if missing:
+        raise PeerlockError(f"The group did not start within {START_S:g} s: {_complaints(crew)}")
+
+
+def everybody_in(crew: Crew, since: float, patience_s: float) -> tuple[float, list[int]]:
     while True:
         grants = crew.last_grants()
         missing = [host for host, when in grants.items() if when < since]
