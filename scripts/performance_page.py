@@ -96,7 +96,7 @@ def turns(found: dict[str, Any]) -> str:
             ]
             for process in each
         ]
-    head = ["releases", "process", "entries", "displaced, times an entry", "another was in before it asked again"]
+    head = ["scheduling", "process", "entries", "displaced, times an entry", "another was in before it asked again"]
     return table([*head, "fairness"], rows)
 
 

@@ -8,7 +8,8 @@ loop and the same kind of socket: what is left when there is no lock. Then one o
 counts CPU time, so that what a function's system calls cost is in its row. At last two processes, each on a core of its
 own, hand a lock over, and look at the clock on the way: at the release, at the write, when the bytes are there, when the
 lock is granted, and when the task runs that waited for it; without a pause, and with 2 ms of sleep in between. And three
-processes, two of them on one core, count their turns: as they come, and with every release sent at once.
+processes, two of them on one core, count their turns: as they are, and when the kernel was asked not to let who is woken
+displace who runs (SCHED_BATCH).
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import cProfile
 import json
-import math
 import mmap
 import multiprocessing
 import os
@@ -160,13 +160,15 @@ async def hand_over(directory: str, number: int, of: int, profiled: bool) -> dic
     return {"parts": [part for part in found if min(part) >= 0]}
 
 
-async def take_turns(directory: str, number: int, of: int, at_once: bool) -> dict[str, Any]:
+async def take_turns(directory: str, number: int, of: int, patient: bool) -> dict[str, Any]:
     """The first two of them on one core. How often was another one inside between a release and the request after it?
 
     What counts is what happens while all of them are at it.
     """
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[0 if number < 2 else 1]})
+    if patient:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     with open(Path(directory) / "board", "a+b") as file:
         file.truncate(32)
         with mmap.mmap(file.fileno(), 32) as shared, memoryview(shared).cast("q") as board:
@@ -177,8 +179,6 @@ async def take_turns(directory: str, number: int, of: int, at_once: bool) -> dic
                     board[1] = time.monotonic_ns() + int(2 * MARGIN_S * 1e9)
                 while not board[1]:
                     await asyncio.sleep(0.01)
-                if at_once:
-                    node._pace._patience = math.inf
                 begin = board[1] / 1e9
                 end = begin + SECONDS
                 lock, entries, overtaken, mine = node.lock("job"), 0, 0, 0
@@ -243,8 +243,8 @@ def parts(paused: bool) -> list[float]:
     return [statistics.median(column) / 1000 for column in zip(*found, strict=True)]
 
 
-def turns(at_once: bool) -> list[dict[str, Any]]:
-    return sorted(play("turns", 3, None if at_once else False), key=lambda each: each["number"])
+def turns(patient: bool) -> list[dict[str, Any]]:
+    return sorted(play("turns", 3, None if patient else False), key=lambda each: each["number"])
 
 
 def main() -> None:
@@ -252,7 +252,7 @@ def main() -> None:
     rows += [row(f"the lock, {of} processes", play("lock", of)) for of in (3, 5)]
     rows += [row(f"the lock, {of} processes started one by one", play("lock", of, start=APART)) for of in (3, 5)]
     ways = [parts(paused=False), parts(paused=True)]
-    placed = {"every release at once": turns(at_once=True), "as it is": turns(at_once=False)}
+    placed = {"as usual": turns(patient=False), "SCHED_BATCH": turns(patient=True)}
     profiles = [each["profile"] for each in play("lock", 5, profiled=True) if "profile" in each]
     for each in rows:
         print(

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from peerlock.check import registries, view_mutants
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS = [
@@ -87,3 +89,18 @@ def test_the_demo_says_no_to_what_is_not_allowed() -> None:
     )
     assert done.returncode == 2
     assert "silence for permission" in done.stderr
+
+
+def test_every_rule_of_the_argument_is_one_that_is_taken_away() -> None:
+    """What stands in italics after the name of a command, and each rule of a view change stands there."""
+    text = (ROOT / "docs" / "guide" / "guarantees.md").read_text()
+    argument = re.sub(r"\s+", " ", text[text.index("## The argument") : text.index("## Guards")])
+    named = set[str]()
+    for sentence in re.findall(r"`peerlock check-(?:views|registries)`[^.]*", argument):
+        named |= set(re.findall(r"\*([^*]+)\*", sentence))
+    named = {name for name in named if name not in (", ", " or ")}
+    views = {mutant.rule for mutant in view_mutants.MUTANTS}
+    others = {explored.name for explored in (*registries.MUTANTS, *registries.CLEAN)}
+    assert len(named) > 15
+    assert not {name for name in named - views if not any(other.startswith(name) for other in others)}
+    assert not views - named

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
+import time
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,3 +31,32 @@ def test_who_has_seen_enough_stops() -> None:
     found: Any = spread(os.path.basename, [f"a/{n}" for n in range(100)], 2)
     assert next(found) == "0"
     found.close()
+
+
+def test_nobody_is_left_behind() -> None:
+    program = "import time; from peerlock.spread import spread\nlist(spread(time.sleep, [60, 60], 2))"
+    with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as process:
+        wait_for(lambda: sum("spawn_main" in words for words in alive(process.pid)) == 2)
+        time.sleep(0.5)  # they have begun to work
+        process.kill()
+    wait_for(lambda: not alive(process.pid))
+
+
+def alive(session: int) -> list[str]:
+    """What runs in that session."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(words[3]) == session and words[0] != "Z":
+                found.append((entry / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(true: Any) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)

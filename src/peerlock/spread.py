@@ -1,14 +1,17 @@
 """Work for several processes at once.
 
 Not `multiprocessing.Pool`: it waits for ever if one of its processes is killed, and may do so when it is closed. Here a process
-that is killed is an exception.
+that is killed is an exception. And if it is this one that is killed, the others end, too: by themselves they would wait for
+their next job for ever.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TypeVar
 
 Job = TypeVar("Job")
@@ -26,8 +29,18 @@ def spread(
     while left:
         part = lifetime * processes if lifetime else len(left)
         now, left = left[:part], left[part:]
-        pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+        pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_the_parent)
         try:
             yield from pool.map(work, now, chunksize=chunk)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _end_with_the_parent() -> None:
+    def watch() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,6 +1,6 @@
 """Voters and stores in every interleaving: clean with their rules, and not without any one of them.
 
-The largest of the clean ones and those of `--deep` are for `peerlock check-registries`: they take minutes.
+The largest of the clean ones are for `make slow`, and those of `--deep` for `peerlock check-registries`: they take minutes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,22 @@ def test_clean(what: Explored) -> None:
     assert outcome.states == STATES[what.name]
 
 
-# Half a minute each, and more: `peerlock check-registries` runs them.
+@pytest.mark.slow
+@pytest.mark.parametrize("what", [what for what in CLEAN if what.name not in STATES], ids=lambda what: what.name)
+def test_clean_too(what: Explored) -> None:
+    outcome, found = explore(what)
+    assert found is None
+    assert outcome.finished
+
+
+# Half a minute each, and more.
 SLOW = ("no renewal while the voters change", "answers are for one ballot")
 
 
-@pytest.mark.parametrize("what", [what for what in MUTANTS if what.name not in SLOW], ids=lambda what: what.name)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=[pytest.mark.slow] if what.name in SLOW else [], id=what.name) for what in MUTANTS],
+)
 def test_each_rule_is_needed(what: Explored) -> None:
     _, found = explore(what)
     assert found is not None

@@ -21,6 +21,7 @@ import peerlock.sync
 from etcds import Cluster, etcd
 from peerlock.errors import LockLost
 from peerlock.net.aio import Node
+from peerlock.net.leased import LeasedRegistry
 
 LEASE_S = 1.0
 
@@ -288,6 +289,8 @@ def test_without_its_watchdog_a_node_has_no_lease(place: Place) -> None:
     with peerlock.sync.join("g", **place.words("a"), watchdog=True) as node:
         with node.lock("x"):
             pass
+        assert isinstance(node.registry, LeasedRegistry)
+        assert node.registry.watchdog is not None
         node.registry.watchdog.process.kill()
         end = time.monotonic() + 15
         while node.core.table.gate:

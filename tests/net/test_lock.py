@@ -10,9 +10,9 @@ import pytest
 
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
 from peerlock.net.aio import Hold, Node
-from peerlock.net.pace import BEHIND, SOON_S, YIELD_S
+from peerlock.net.pace import SOON_S, YIELD_S
 from peerlock.node.table import Limits
-from peerlock.node.wire import ON_THE_WIRE, Peer
+from peerlock.node.wire import ON_THE_WIRE
 from peerlock.testing import Group, NothingHappens, run
 
 
@@ -126,63 +126,6 @@ async def test_who_had_to_wait_does_not_yield_before_its_body(group: Group) -> N
     await asyncio.sleep(1)
     hold.release()
     assert await waiter == -1.0, "others have had their turn; now it is ours"
-
-
-async def takes_turns(node: Node, times: int) -> None:
-    for _ in range(times):
-        (await node.lock("x").acquire()).release()
-
-
-@scenario
-async def test_who_is_behind_sends_its_release_with_its_next_request(group: Group) -> None:
-    anna, ben, _ = await three(group)
-    await asyncio.gather(takes_turns(anna, 5), takes_turns(ben, 5))
-    assert not anna._pace.together, "nobody has missed a turn"
-    written: list[str] = []
-    write = anna.core.shell.write
-
-    def noted(peer: Peer, data: bytes) -> None:
-        written.append(peer.name)
-        write(peer, data)
-
-    anna.core.shell.write = noted  # type: ignore[method-assign]
-
-    async def once_more(hold: Hold) -> Hold:
-        hold.release()
-        return await anna.lock("x").acquire()
-
-    async def a_round(hold: Hold) -> tuple[Hold, list[str]]:
-        waiter = asyncio.create_task(ben.lock("x").acquire())
-        await asyncio.sleep(1)
-        written.clear()
-        again = asyncio.create_task(once_more(hold))
-        await asyncio.sleep(0)
-        first = list(written)
-        anna._pace._behind = BEHIND + 5  # more than this round makes good
-        (await waiter).release()
-        return await again, first
-
-    hold = await anna.lock("x").acquire()
-    for _ in range(2):
-        hold, first = await a_round(hold)
-        assert first == ["ben", "ben", "cleo"], "a release goes out at once, then a request"
-    assert anna._pace.together, "it has missed turns, and it asks at once"
-    hold, first = await a_round(hold)
-    assert first == ["ben", "cleo"], "the two together"
-
-    waiter = asyncio.create_task(ben.lock("x").acquire())
-    await asyncio.sleep(1)
-    written.clear()
-    hold.release()
-    assert written == []
-    await asyncio.sleep(0)
-    assert written == ["ben"], "who does not ask again keeps nobody waiting"
-    hold = await waiter
-    again = asyncio.create_task(anna.lock("x").acquire())
-    await asyncio.sleep(1)
-    assert not anna._pace.together, "it did not ask at once"
-    hold.release()
-    (await again).release()
 
 
 @scenario

@@ -17,12 +17,11 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import LockTimeout, RegistryError, UsageError
-from peerlock.net.aio import Hold, Node
+from peerlock.net.aio import Node
 from peerlock.net.group import gather, registry_for
 from peerlock.net.static import StaticRegistry
 from peerlock.net.threads import ThreadNode
 from peerlock.node import wire
-from peerlock.node.table import Desk
 from places import files, joined, make_certs, until
 from ports import free_ports
 
@@ -154,54 +153,6 @@ def crash(node: Node) -> None:
     for link in list(node.up):
         link.close()
     node.registry.close()
-
-
-def desk_of(hold: Hold) -> Desk:
-    assert hold.desk is not None
-    return hold.desk
-
-
-def heard(node: Node) -> int:
-    """Messages from others so far."""
-    return sum(session.received for session in node.core.sessions.values())
-
-
-def test_a_release_that_waits_for_a_request_goes_out_before_its_node_does(tmp_path: Path) -> None:
-    async def whole() -> None:
-        anna, ben, cleo = await Place(tmp_path, "anna", "ben", "cleo").all()
-        for node in (anna, ben):
-            (await node.lock("x").acquire()).release()
-        hold = await anna.lock("x").acquire()
-        before = heard(anna)
-        waiter = asyncio.create_task(ben.lock("x").acquire())
-        await until(lambda: heard(anna) > before)
-        crash(cleo)  # no new view can be decided without it, which would give ben the lock as well
-        anna._pace._desk, anna._pace.together = desk_of(hold), True
-        hold.release()
-        await anna.leave()
-        (await asyncio.wait_for(waiter, 5)).release()
-        await ben.leave()
-
-    asyncio.run(whole())
-
-
-def test_a_release_while_no_loop_runs_goes_out_at_once(tmp_path: Path) -> None:
-    place = Place(tmp_path, "anna", "ben")
-    with asyncio.Runner() as runner:
-        anna, ben = runner.run(place.all())
-        hold = runner.run(anna.lock("x").acquire())
-        written: list[str] = []
-        anna._pace._desk, anna._pace.together = desk_of(hold), True
-        before = heard(anna)
-        waiter = runner.get_loop().create_task(ben.lock("x").acquire())
-        runner.run(until(lambda: heard(anna) > before))
-        anna.core.shell.write = lambda peer, data: written.append(peer.name)  # type: ignore[method-assign]
-        hold.release()
-        assert written == ["ben"]
-        waiter.cancel()
-        runner.run(asyncio.wait([waiter]))
-        for node in (anna, ben):
-            runner.run(node.leave())
 
 
 def test_a_crash_blocks_until_the_node_is_back(tmp_path: Path) -> None:

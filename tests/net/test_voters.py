@@ -26,6 +26,7 @@ from peerlock.net.aio import Node
 from peerlock.net.booth import Booth
 from peerlock.net.charges import charge_of
 from peerlock.net.embedded import EmbeddedRegistry
+from peerlock.net.host import write_durably
 from peerlock.node.voting import Beat, Salute, enveloped
 from peerlock.node.wire import Peer
 from places import joined, until
@@ -427,7 +428,7 @@ def test_a_voter_without_its_record_does_not_vote_whatever_it_is_told(tmp_path: 
 def test_a_disk_that_is_full_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A voter that cannot write says nothing; with two of them like that there is no majority."""
     full = set[str]()
-    write = record.write_durably
+    write = write_durably
 
     def written(path: Path, data: bytes) -> None:
         if path.name in full:

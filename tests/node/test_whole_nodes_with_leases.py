@@ -7,6 +7,7 @@ import pytest
 from peerlock.node.wire import ON_THE_WIRE
 from peerlock.planted import PLANTED_LEASED
 from peerlock.sim.leased import FAULTS, LeasedPlan, run
+from peerlock.sim.nodes import Broken
 
 ELSEWHERE = {"voters": {"store away"}, "store": {fault for fault in FAULTS if "voter" in fault}}
 
@@ -29,8 +30,8 @@ def test_every_kind_of_fault_happens(registry: str) -> None:
     assert set(FAULTS) - faults - ELSEWHERE[registry] <= {"few voters for good"}
 
 
-# Seeds that found them last, to be tried first: without them these two take a minute each.
-NEAR = {"store: lease counted from the answer": 1353, "voters renew after accepting": 1238}
+# Seeds that found them last, to be tried first: without them these take a minute each.
+NEAR: dict[str, int] = {}
 
 
 @pytest.mark.parametrize("bug", PLANTED_LEASED)
@@ -39,7 +40,7 @@ def test_planted_bugs_are_found(bug: str) -> None:
     for seed in (NEAR.get(bug, 1), *range(1, 2001)):
         try:
             run(seed, LeasedPlan(registry=registry, **parts))
-        except Exception:
+        except (Broken, AssertionError):  # by the oracle, or by the node itself
             return
     pytest.fail(f"{bug} was not found in 2000 seeds")
 

@@ -214,15 +214,9 @@ class Lock:
             self._node.alive()
         desk = hold.desk
         assert desk is not None
-        now = self._time()
-        desk.release(hold, now)
+        desk.release(hold, self._time())
         if self._table.dirty:
-            pace = self._pace
-            if pace.together and asyncio._get_running_loop() is self._loop:
-                self._loop.call_soon(self._node.core.flush)  # unless a request comes before
-            else:
-                self._node.core.flush()
-            pace.gave(desk, len(self._node.core.view.members), now, self._time())
+            self._node.core.flush()
         if hold.state == LOST:
             raise hold.loss()  # the lease was over, and nobody had noticed
 
@@ -260,12 +254,10 @@ class Lock:
                 await self._let_others(hold, now)
             return hold
         self._not_by_the_holder(hold)
-        pace = self._pace
-        pace.asked(now)
         if timeout is not None:
             await self._wait(hold, timeout)
             return hold
-        pace.step = SOON_S
+        self._pace.step = SOON_S
         # `_wait` without its timer, written out: it saves every contended grant a coroutine.
         future = hold._future = self._loop.create_future()
         try:

@@ -246,7 +246,6 @@ class Shell:
     def say_farewell(self) -> None:
         """Nothing is granted here any more, who waits waits in vain, who holds has lost; then the group goes on without us."""
         core = self.core
-        core.flush()  # a release may have waited for a request
         core.close(self.now())
         self.asked(self.registry.lapsed)  # whoever held something was told: nothing has to be ended for it
         for words in self.clients.values():

@@ -135,6 +135,14 @@ class Ours(Driver):
         return self.node.core.table.messages
 
 
+class OursInBatch(Ours):
+    """In processes that do not displace who has woken them: the kernel lets them run when it is their turn."""
+
+    async def open(self) -> None:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        await super().open()
+
+
 class OursInThreads(Blocking):
     async def open(self) -> None:
         import prometheus_client
@@ -476,6 +484,7 @@ def _ours(name: str, loop: str = "uvloop", driver: type[Driver] = Ours, **option
 
 ROWS: tuple[Row, ...] = (
     _ours("peerlock"),
+    _ours("peerlock, SCHED_BATCH", driver=OursInBatch),
     _ours("peerlock, asyncio", "asyncio"),
     _ours("peerlock, threads", "asyncio", OursInThreads),
     _ours("peerlock, dijkstra-ring", algorithm="dijkstra-ring"),
