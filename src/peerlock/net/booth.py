@@ -38,7 +38,8 @@ def check_voters(voters: Mapping[str, str]) -> Voters:
         parse_address(name, address)
     if len(voters) not in (1, 3, 5):
         raise UsageError(
-            f"A group has three voters or five, so that a majority is left when one dies or two do; got {len(voters)}: "
+            f"A group has three voters or five, so that a majority is left when one dies or two do (or one, to try it out); "
+            f"got {len(voters)}: "
             f"{', '.join(voters)}."
         )
     if len(set(voters.values())) != len(voters):
