@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import peerlock.sync
 from etcds import Cluster, etcd
 from peerlock.errors import LockLost, LockTimeout, NodeClosed
 from peerlock.net.aio import Node
+from peerlock.net.static import StaticRegistry
 from places import KINDS, LEASED, NAMES, Place, until
 
 
@@ -94,6 +99,52 @@ def test_who_leaves_is_not_waited_for(place: Place) -> None:
         later.release()
         for node in nodes[:2]:
             await node.leave()
+
+    asyncio.run(whole())
+
+
+HOLDS = """
+import json, sys, time, peerlock.sync
+node = peerlock.sync.join("g", **json.loads(sys.argv[1]))
+print(node.lock("x").acquire().fence, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_holder_that_is_heard_of_no_more(place: Place, how: str) -> None:
+    """Who may know that it is dead, or that its lease is over, goes on without it; the others wait, and say for whom."""
+
+    async def whole() -> None:
+        words = {key: str(value) if isinstance(value, Path) else value for key, value in place.words("cleo").items()}
+        process = subprocess.Popen([sys.executable, "-c", HOLDS, json.dumps(words)], stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            anna, ben = await asyncio.gather(place.join("anna"), place.join("ben"))
+            fence = int(await asyncio.to_thread(process.stdout.readline))
+            process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+            if place.kind == "static" or (place.kind, how) == ("host", "stopped"):
+                waiting = asyncio.ensure_future(anna.lock("x").acquire(timeout=4.0))
+                while not any("cleo" in name for name in (await anna.status(0.2)).waits_for):
+                    assert not waiting.done()
+                    await asyncio.sleep(0.1)
+                with pytest.raises(LockTimeout):
+                    await waiting
+                process.kill()
+            if isinstance(registry := anna.registry, StaticRegistry):
+                await until(lambda: "cleo" not in registry.present)
+                registry.kick("cleo")
+            hold = await anna.lock("x").acquire(timeout=15)
+            assert hold.fence > fence
+            assert set(anna.members) == {"anna", "ben"}
+            hold.release()
+            for node in (anna, ben):
+                await node.leave()
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
     asyncio.run(whole())
 
