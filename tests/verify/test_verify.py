@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from peerlock.verify.history import Belief, Verdict, beliefs, judge, overlaps
-from peerlock.verify.run import Plan, everybody_in, judged, staged, start_all
+from peerlock.verify.plan import Plan
+from peerlock.verify.run import everybody_in, judged, staged, start_all
 
 
 def verify(*words: str) -> tuple[int, dict[str, Any]]:

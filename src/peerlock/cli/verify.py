@@ -44,8 +44,8 @@ def verify(
     they talk through a proxy on loopback. Exit code 1: something was found.
     """
     from peerlock.planted import PLANTED_LEASED
+    from peerlock.verify.plan import FAULTS, Plan
     from peerlock.verify.plot import sketch, timeline
-    from peerlock.verify.run import FAULTS, Plan
     from peerlock.verify.run import verify as run
 
     if faults == "list":

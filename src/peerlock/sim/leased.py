@@ -538,7 +538,8 @@ class LeasedWorld(World):
     def nobody_hoards(self) -> None:
         """What is kept for others, for later and for the dead stays in proportion to who is there."""
         for process in self.processes:
-            if not process.alive or process.leaving or process.hung or process.core.view.wedged:  # type: ignore[attr-defined]
+            assert isinstance(process, LeasedProcess)
+            if not process.alive or process.leaving or process.hung or process.core.view.wedged:
                 continue
             core, most = process.core, len(process.core.view.coming)
             kept = max((len(session.kept) for session in core.sessions.values() if session.linked), default=0)

@@ -1,0 +1,204 @@
+"""The processes of a group, and etcd's, each on a host of its own: started, killed, stopped, told what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from peerlock.errors import UsageError
+from peerlock.verify.hosts import Hosts
+from peerlock.verify.plan import Plan
+from peerlock.verify.worker import Spec
+
+MEMBER_PORT, VOTER_PORT, ETCD_PORT, ETCD_PEER_PORT = 7101, 7102, 7379, 7380
+
+# Does the etcd at this address lead the others?
+WHO_LEADS = """
+import json, sys, urllib.request
+request = urllib.request.Request(sys.argv[1] + "/v3/maintenance/status", b"{}")
+said = json.load(urllib.request.urlopen(request, timeout=0.5))
+sys.exit(said["leader"] != said["header"]["member_id"])
+"""
+
+
+class Etcds:
+    """A cluster of etcd on hosts of its own."""
+
+    def __init__(self, hosts: Hosts, first: int, count: int, directory: Path) -> None:
+        if shutil.which("etcd") is None:
+            raise UsageError("etcd is not installed: apt-get install etcd-server. Or use --registry embedded.")
+        self.hosts, self.places, self.directory = hosts, list(range(first, first + count)), directory
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        for place in self.places:
+            hosts.open_port(place, ETCD_PORT)
+            hosts.open_port(place, ETCD_PEER_PORT)
+            self.start(place)
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [f"http://{self.hosts.address(place)}:{ETCD_PORT}" for place in self.places]
+
+    def start(self, place: int) -> None:
+        here, bind = self.hosts.address(place), self.hosts.bind(place)
+        cluster = ",".join(f"e{other}=http://{self.hosts.address(other)}:{ETCD_PEER_PORT}" for other in self.places)
+        words = [
+            "etcd", "--name", f"e{place}", "--data-dir", str(self.directory / f"etcd-{place}"),
+            "--listen-client-urls", f"http://{bind}:{ETCD_PORT}",
+            "--advertise-client-urls", f"http://{here}:{ETCD_PORT}",
+            "--listen-peer-urls", f"http://{bind}:{ETCD_PEER_PORT}", "--initial-advertise-peer-urls", f"http://{here}:{ETCD_PEER_PORT}",
+            "--initial-cluster", cluster, "--initial-cluster-state", "new",
+            "--heartbeat-interval", "50", "--election-timeout", "500",
+        ]  # fmt: skip
+        with (self.directory / f"etcd-{place}.log").open("ab") as log:
+            self.processes[place] = subprocess.Popen(
+                self.hosts.command(place, words), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        self.hosts.runs(place, self.processes[place].pid)
+
+    def leader(self) -> int | None:
+        """By what each of them says of itself, on its own host."""
+        for place in self.places:
+            words = [sys.executable, "-c", WHO_LEADS, f"http://{self.hosts.bind(place)}:{ETCD_PORT}"]
+            said = subprocess.run(self.hosts.command(place, words), capture_output=True, check=False)
+            if said.returncode == 0:
+                return place
+        return None
+
+    def kill(self, place: int) -> None:
+        self.processes[place].kill()
+        self.processes[place].wait()
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+class Crew:
+    """The processes of a group."""
+
+    def __init__(self, plan: Plan, hosts: Hosts, directory: Path, etcds: Etcds | None) -> None:
+        self.plan, self.hosts, self.directory, self.etcds = plan, hosts, directory, etcds
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.deaths: dict[str, list[tuple[float, int]]] = {}
+        self.started: set[int] = set()
+        for host in self.hosts_of_nodes:
+            if plan.registry != "host":
+                hosts.open_port(host, MEMBER_PORT)
+        for host in self.voters:
+            hosts.open_port(host, VOTER_PORT)
+
+    @property
+    def hosts_of_nodes(self) -> range:
+        return range(1, self.plan.nodes + 1)
+
+    @property
+    def voters(self) -> range:
+        return range(1, self.plan.voters + 1) if self.plan.registry == "embedded" else range(0)
+
+    def name(self, host: int) -> str:
+        return f"n{host}"
+
+    def log(self, host: int) -> Path:
+        return self.directory / f"{self.name(host)}.log"
+
+    def settings(self, host: int) -> dict[str, Any]:
+        plan, hosts = self.plan, self.hosts
+        if plan.registry == "host":
+            return {"name": self.name(host), "dir": str(self.directory)}
+        settings: dict[str, Any] = {
+            "name": self.name(host), "lease_s": plan.lease_s, "insecure": True, "state": str(self.directory / f"state-{host}"),
+            "address": f"{hosts.address(host)}:{MEMBER_PORT}",
+        }  # fmt: skip
+        if hosts.bind(host) != hosts.address(host):
+            settings["bind"] = hosts.bind(host)
+        if self.etcds is not None:
+            settings["etcd"] = {"endpoints": self.etcds.endpoints}
+        else:
+            settings["voters"] = {self.name(at): f"{hosts.address(at)}:{VOTER_PORT}" for at in self.voters}
+            settings["first_start"] = host not in self.started
+        return settings
+
+    def start(self, host: int) -> None:
+        spec = Spec(
+            "verify", self.settings(host), str(self.log(host)), str(self.directory / "counter"),
+            self.plan.seed * 1000 + host, self.plan.guard, self.plan.planted,
+        )  # fmt: skip
+        words = [sys.executable, "-m", "peerlock.verify.worker", msgspec.json.encode(spec).decode()]
+        with (self.directory / f"{self.name(host)}.err").open("ab") as errors:
+            self.processes[host] = subprocess.Popen(
+                self.hosts.command(host, words),
+                stdin=subprocess.PIPE,
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self.started.add(host)
+
+    def say(self, host: int, words: str) -> None:
+        process = self.processes[host]
+        assert process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            process.stdin.write(words.encode() + b"\n")
+            process.stdin.flush()
+
+    def kill(self, host: int) -> None:
+        process = self.processes[host]
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+        self.deaths.setdefault(self.name(host), []).append((time.monotonic(), process.pid))
+
+    def stop(self, host: int) -> None:
+        if self.processes[host].poll() is None:
+            self.processes[host].send_signal(signal.SIGSTOP)
+
+    def go_on(self, host: int) -> None:
+        if self.processes[host].poll() is None:
+            self.processes[host].send_signal(signal.SIGCONT)
+
+    def last_grants(self) -> dict[int, float]:
+        found = {}
+        for host in self.hosts_of_nodes:
+            grants = [event["t"] for event in _tail(self.log(host)) if event["what"] == "granted"]
+            found[host] = grants[-1] if grants else 0.0
+        return found
+
+    def close(self) -> None:
+        for host in self.processes:
+            self.go_on(host)
+            self.say(host, "leave")
+        end = time.monotonic() + 5.0
+        for host, process in self.processes.items():
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.kill(host)
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+def _tail(path: Path) -> list[dict[str, Any]]:
+    """The last lines of a log, while it is being written."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - 32768))
+            lines = stream.read().split(b"\n")[1:-1]
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(line))
+    return found

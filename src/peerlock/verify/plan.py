@@ -1,0 +1,38 @@
+"""What is done to a group, and to what kind of group."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+FAULTS = {
+    "kill": "a process is killed, and started again under its name",
+    "restart": "a process leaves, and is started again",
+    "pause": "a process is stopped for less than a lease",
+    "pause_long": "a process is stopped for longer than a lease",
+    "between": "a holder is stopped for longer than a lease, between its last look at the lock and its write",
+    "partition": "some hosts are cut off from the others, both ways",
+    "one_way": "some hosts are cut off from the others, one way",
+    "flapping": "some hosts are cut off and connected again, several times",
+    "pair": "two hosts are cut off from each other, and from nobody else",
+    "slow": "what a host says is late, by up to a third of a second",
+    "reset": "all connections of a host are reset",
+    "clock_rate": "the clock of a process is too fast or too slow, within what is allowed",
+    "clock_jump": "the clock of a process jumps ahead, as after a suspension",
+    "authority": "a voter's process is killed; or etcd's leader is killed or stopped, or another one of them, or all",
+}
+
+
+class Plan(Struct, frozen=True):
+    registry: str = "embedded"
+    nodes: int = 5
+    voters: int = 3  # of them, with embedded voters
+    seconds: float = 60.0
+    faults: tuple[str, ...] = tuple(FAULTS)
+    seed: int = 1
+    lease_s: float = 2.0
+    etcd_nodes: int = 3
+    guard: bool = True
+    planted: str = ""
+    namespaces: bool | None = None  # None: where it may
+    keep: str | None = None  # the logs
+    fault_every_s: float = 1.2
