@@ -1,7 +1,7 @@
 """What a simulated host has: clocks of its own, a process with a node, its household, a process with a voter.
 
-What runs in them is what ships: `Core`, `Residence`, `Office`, `Voter`, `Tenant`, `Lodger`. The world around them, with
-its faults and its oracle, is `sim/leased.py`.
+What runs in them is what ships: `Core`, `Residence`, `Office`, `Voter`, `Tenant`, `Lodger`. The world around them is
+`sim/sites.py`, its faults are in `sim/faults.py`, its oracle in `sim/leased.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from peerlock.node.wire import Peer
 from peerlock.sim.nodes import Broken, Link, Plan, Process, User, Wish
 
 if TYPE_CHECKING:
-    from peerlock.sim.leased import LeasedWorld
+    from peerlock.sim.sites import Sites
 
 ELIGIBLE = tuple((f"v{at}", "") for at in range(1, 8))  # the first three or five of them vote at first
 
@@ -56,7 +56,7 @@ class Clock:
 
 
 class LeasedProcess(Process):
-    def __init__(self, world: LeasedWorld, name: str) -> None:
+    def __init__(self, world: Sites, name: str) -> None:
         self.hosts = world
         self.clock = world.new_clock()
         self.world = world  # the clock is read before anything else is there
@@ -255,7 +255,7 @@ class Household:
 class VoterProcess:
     """Somebody who votes, or may be asked to. Its record survives it, unless that is lost: then it never votes again."""
 
-    def __init__(self, world: LeasedWorld, name: str) -> None:
+    def __init__(self, world: Sites, name: str) -> None:
         self.world, self.name = world, name
         self.clock = world.new_clock()
         first = world.first_voters
