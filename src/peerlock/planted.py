@@ -105,6 +105,18 @@ class TakesDuplicates(Session):
         return super().accept(seq, ack) or True
 
 
+class ForgetsNothing(Session):
+    """What was acknowledged is kept, too."""
+
+    __slots__ = ()
+
+    def accept(self, seq: int, ack: int) -> bool:
+        kept = self.kept.copy()
+        news = super().accept(seq, ack)
+        self.kept = kept
+        return news
+
+
 # -- voters and those they vouch for ---------------------------------------------------------------------
 
 
@@ -232,6 +244,14 @@ class LeavesAndBelieves(Tenant):
         self.beat(now, out)
 
 
+class RemembersWhoLeft(Voter):
+    def learn(self, decision: Decision, now: float, out: Votes) -> bool:
+        leavers = self.leavers
+        news = super().learn(decision, now, out)
+        self.leavers = tuple(sorted({*leavers, *self.leavers}))
+        return news
+
+
 class SplitsNoPairs(Voter):
     def victim(self, members: tuple[Peer, ...]) -> Peer | None:
         return None
@@ -351,6 +371,15 @@ class DeliversWhatWaited(Core):
         self.early = early + self.early if self.early is not early else early
 
 
+class RemembersTheDead(Core):
+    """Sessions with those who are gone are kept."""
+
+    def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
+        before = dict(self.sessions)
+        super().learn(epoch, members, now)
+        self.sessions |= {peer: session for peer, session in before.items() if peer not in self.sessions}
+
+
 class BelievesAtOnce(Core):
     """Without the gate."""
 
@@ -418,6 +447,9 @@ PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
     "who refuses does not propose": ("voters", {"voter": LeavesItToOthers}),
     "voters split no pairs": ("voters", {"voter": SplitsNoPairs}),
     "the asked voter keeps renewing": ("voters", {"voter": KeepsRenewing}),
+    "what was acknowledged is kept": ("voters", {"core": _core("KeptForGood", sessions_of=ForgetsNothing)}),
+    "sessions of the dead are kept": ("voters", {"core": RemembersTheDead}),
+    "voters remember who left": ("voters", {"voter": RemembersWhoLeft}),
     "store: no patience": ("store", {"lodger": HasNoPatience}),
     "store: patience from the start": ("store", {"lodger": PatienceFromTheStart}),
     "store: heartbeats not compared": ("store", {"lodger": ComparesNoHeartbeats}),

@@ -269,12 +269,17 @@ def test_the_watchdog_ends_the_group_of_who_leads_one(place: Place, leads: bool)
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
-        process.stdout.readline()
-        assert process.wait(15) == (-9 if leads else 0)  # who has started it is left alone
-        left = list(alive_in_group(process.pid))
-        assert bool(left) != leads
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
+        try:
+            process.stdout.readline()
+            assert process.wait(15) == (-9 if leads else 0)  # who has started it is left alone
+            for _ in range(500):
+                if not leads or not any(alive_in_group(process.pid)):
+                    break
+                time.sleep(0.01)
+            assert any(alive_in_group(process.pid)) != leads
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def alive_in_group(group: int) -> Iterator[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from peerlock.verify.history import Belief, Verdict, beliefs, judge, overlaps
+from peerlock.verify.history import Belief, beliefs, judge, overlaps
 from peerlock.verify.plan import Plan
 from peerlock.verify.run import everybody_in, judged, staged, start_all
 
@@ -31,6 +31,7 @@ def test_a_group_that_is_well(registry: str, tmp_path: Path) -> None:
     assert code == 0, found
     assert found["overlaps"] == found["stale_writes_accepted"] == found["lost_updates"] == 0
     assert found["owner_changes"] > 20
+    assert "stale_writes_refused" in found
     assert found["faults"]
     assert found["recovery_s"] < 10
     assert picture.stat().st_size > 10_000
@@ -47,19 +48,14 @@ def test_etcd_through_a_proxy() -> None:
         "--proxy", "--registry", "etcd", "--seconds", "8", "--seed", "0", "--faults", "partition,authority,slow,reset"
     )
     assert code == 0, found
+    assert found["faults"]
     assert (found["hosts"], found["seed"]) == ("a proxy on loopback", 0)
 
 
 def test_five_voters() -> None:
     code, found = verify("--voters", "5", "--seconds", "8", "--seed", "5", "--faults", "kill,authority,pause_long,slow")
     assert code == 0, found
-
-
-def test_what_the_verdict_has() -> None:
-    fields = set(Verdict.__struct_fields__)
-    assert fields >= {
-        "overlaps", "stale_writes_accepted", "stale_writes_refused", "lost_updates", "owner_changes", "faults", "recovery_s",
-    }  # fmt: skip
+    assert found["faults"]
 
 
 @pytest.mark.parametrize("registry", ["embedded", "etcd"])
@@ -67,20 +63,16 @@ def test_two_that_cannot_talk_do_not_stop_the_others(registry: str) -> None:
     """They reach everybody else, and those who decide. One of them is left out, until it reaches everybody again."""
     with staged(Plan(registry=registry, lease_s=1.0)) as crew:
         start_all(crew)
+        if crew.etcds is not None:
+            assert crew.etcds.leader() in crew.etcds.places
         crew.hosts.cut(4, 5)
         crew.hosts.cut(5, 4)
-        time.sleep(4.0)  # it takes a while to be noticed
-        cut = time.monotonic()
-
-        def in_since() -> set[int]:
-            return {host for host, when in crew.last_grants().items() if when > cut}
-
-        end = cut + 10.0
-        while not ({1, 2, 3} <= in_since() and in_since() & {4, 5}):
-            assert time.monotonic() < end, crew.last_grants()
-            time.sleep(0.05)
-        time.sleep(1.0)
-        assert len(in_since() & {4, 5}) == 1
+        end, inside = time.monotonic() + 30.0, set[int]()
+        while not ({1, 2, 3} <= inside and len(inside & {4, 5}) == 1):
+            assert time.monotonic() < end, inside
+            since = time.monotonic()
+            time.sleep(2.0)
+            inside = {host for host, when in crew.last_grants().items() if when > since}
         crew.hosts.mend(4, 5)
         crew.hosts.mend(5, 4)
         _, missing = everybody_in(crew, time.monotonic(), 10.0)

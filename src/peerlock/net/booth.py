@@ -257,6 +257,8 @@ class Booth(Party):
         asyncio.get_running_loop().call_later(1.0, self.start_again)
 
     def start_again(self) -> None:
+        if self.closed:
+            return  # the file is another's now
         try:
             self.stored = self.file.read(False, self.stored.record)
             self.save(self.stored.record)

@@ -54,10 +54,10 @@ class Faults(Sites):
                 process.do(process.renew)
             case "partition":
                 self.partition()
-            case "pair" if len(up) > 1:
+            case "pair" if len(names := sorted({process.name for process in up})) > 1:
                 self.faults["pair"] += 1
-                a, b = self.random.sample(up, 2)
-                self.separate([(a.name, b.name), (b.name, a.name)], self.random.choice((0.5, 5.0, 15.0)))
+                a, b = self.random.sample(names, 2)
+                self.separate([(a, b), (b, a)], self.random.choice((0.5, 5.0, 15.0)))
             case "clock jump" if up:
                 self.faults["clock jump"] += 1
                 chosen = self.random.choice(up)
@@ -85,16 +85,19 @@ class Faults(Sites):
     def cold_start(self, up: list[Process]) -> None:
         """The power fails everywhere, and comes back."""
         self.faults["cold start"] += 1
-        for process in up:
-            self.crash(process, False)
-            self.later(self.random.uniform(0.0, 2.0), lambda name=process.name: self.restart(name))  # type: ignore[misc]
+        for process in self.processes:
+            if process.alive:
+                self.crash(process, False)
+        for name in sorted({process.name for process in up}):
+            self.later(self.random.uniform(0.0, 2.0), lambda name=name: self.restart(name))  # type: ignore[misc]
         for voter in self.voters.values():
             voter.crash()
             self.later(self.random.uniform(0.0, 2.0), voter.restart)
 
     def join_storm(self, up: list[Process]) -> None:
         missing = self.plan.most + 2 - len(up)
-        self.faults["join storm"] += missing > 0
+        if missing > 0:
+            self.faults["join storm"] += 1
         for _ in range(missing):
             self.newcomer()
 
@@ -178,7 +181,6 @@ class Faults(Sites):
         new = self.random.choice(
             [(name, "") for name, voter in self.voters.items() if (name, "") not in before and not voter.lost]
         )
-        self.faults["voter replaced"] += 1
         office = asked.office
         asked.do(lambda: office.order(tuple(new if voter == old else voter for voter in before), asked.now))
         return True
@@ -208,7 +210,8 @@ class Faults(Sites):
             voter.do(act)
 
     def crash(self, process: Process, by_itself: bool = True) -> None:
-        self.faults["crash"] += by_itself
+        if by_itself:
+            self.faults["crash"] += 1
         process.alive = False
         for user in process.users:
             if user.wish is not None:
@@ -269,9 +272,11 @@ class Faults(Sites):
         self.blocked = _Never()
         up = [process for process in self.processes if process.alive and not process.leaving]
         chance = self.random.random()
-        if len(up) > 2 and chance < 0.2:
-            # A cable that nobody repairs: two that cannot talk to each other, and to everybody else they can.
-            a, b = self.pair = tuple(process.name for process in self.random.sample(up, 2))
+        names = sorted({process.name for process in up})
+        if len(names) > 2 and chance < 0.2 and not (self.home_of and self.any_lost):
+            # A cable that nobody repairs: two that cannot talk to each other, and to everybody else they can. (If voters
+            # live with them and one has lost its record, no majority might be left to replace that one.)
+            a, b = self.pair = tuple(self.random.sample(names, 2))
             self.faults["pair for good"] += 1
             self.blocked = Counter({(a, b): 1, (b, a): 1})
         elif len(up) > 2 and chance < 0.4 and self.voters and not self.home_of and not self.any_lost:

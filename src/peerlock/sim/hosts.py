@@ -262,6 +262,7 @@ class VoterProcess:
         self.record = Record(Decision(0, (), first if (name, "") in first else ()))
         self.office: Office | None = None
         self.alive, self.paused, self.lost = False, False, False
+        self.full_until = 0.0  # there is no room for its record
         self.postponed: list[Callable[[], None]] = []
         self.tick_at = 0.0
         self.start()
@@ -313,8 +314,10 @@ class VoterProcess:
         chance = 0.0 if self.world.calm else self.world.random.random()
         if chance > 0.985:
             raise Killed("voter lost its answer")  # before it is written
-        if chance > 0.97:
-            raise Killed("voter's disk full")  # it starts again from what is there, once it can write
+        if chance > 0.98:
+            self.full_until = self.world.now + self.world.random.choice((0.5, 3.0))
+        if chance and self.world.now < self.full_until:
+            raise Killed("voter's disk full")  # it starts again from what is there, and tries again
         self.record = record
         if chance > 0.955:
             raise Killed("voter lost its answer")  # after it was written

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlock.node.session import EVERY
 from peerlock.node.table import HELD
 from peerlock.node.voting import Decision
 from peerlock.node.wire import Peer
@@ -47,6 +46,8 @@ class LeasedWorld(Faults):
             again = self.gone & set(now.members)
             if again:
                 raise Broken(f"left out before, and in epoch {now.epoch} again: {again}")
+            if before is not None and before.voters != now.voters and before.members:
+                self.faults["voter replaced"] += 1
             for peer in before.members if before is not None else ():
                 if peer not in now.members:
                     self.gone.add(peer)
@@ -128,27 +129,39 @@ class LeasedWorld(Faults):
         return Result(self.seed, self.grants, self.faults, epoch, messages, self.now)
 
     def nobody_hoards(self) -> None:
-        """What is kept for others, for later and for the dead stays in proportion to who is there."""
+        """What is kept for others, for later and for the dead is what is still needed, and a little that is under way."""
+        alive = sum(process.alive for process in self.processes)
         for process in self.processes:
             assert isinstance(process, LeasedProcess)
-            if not process.alive or process.leaving or process.hung or process.core.view.wedged:
+            core = process.core
+            if not process.alive or process.leaving or process.hung or core.view.wedged:
                 continue
-            core, most = process.core, len(process.core.view.coming)
-            kept = max((len(session.kept) for session in core.sessions.values() if session.linked), default=0)
             hoards = {
-                "messages for a peer that is linked": kept > 2 * EVERY,
+                "what others have acknowledged": any(self.superfluous(process, peer) > 8 for peer in core.sessions),
                 "messages of an epoch to come": bool(core.early),
-                "sessions": len(core.sessions) > most + len(self.processes),
-                "links": len(process.links) > most + len(self.processes),
+                "sessions of those who are gone": sum(map(self.is_gone, core.sessions.keys() - set(core.view.coming)))
+                > 1,
             }
             if any(hoards.values()):
                 raise Broken(f"{process.name} keeps too much: {[name for name, much in hoards.items() if much]}")
         for voter in self.at_work():
             assert voter.office is not None
             at = voter.office.voter
-            most = len(at.decided.members) + 2 * sum(process.alive for process in self.processes) + 1
-            if max(len(at.leavers), len(at.joiners), len(at.vouched)) > most:
+            strangers = {*at.leavers, *at.joiners, *(peer for peer, _ in at.vouched)} - {None, *at.decided.members}
+            if len(strangers) > alive:
                 raise Broken(f"{voter.name} keeps too much: {at}")
+
+    def is_gone(self, peer: Peer) -> bool:
+        """It is dead, or somebody new by now."""
+        process = self.by_peer[peer]
+        return not process.alive or process.peer != peer
+
+    def superfluous(self, process: Process, peer: Peer) -> int:
+        """How many messages a process keeps for a peer that has acknowledged them."""
+        other = self.by_peer[peer].core.sessions.get(process.peer)
+        if other is None:
+            return 0
+        return sum(number <= other.acknowledged for number, _, _ in process.core.sessions[peer].kept)
 
     @property
     def may_wait(self) -> tuple[str, ...]:

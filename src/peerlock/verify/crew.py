@@ -25,7 +25,7 @@ MEMBER_PORT, VOTER_PORT, ETCD_PORT, ETCD_PEER_PORT = 7101, 7102, 7379, 7380
 WHO_LEADS = """
 import json, sys, urllib.request
 request = urllib.request.Request(sys.argv[1] + "/v3/maintenance/status", b"{}")
-said = json.load(urllib.request.urlopen(request, timeout=0.5))
+said = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=0.5))
 sys.exit(said["leader"] != said["header"]["member_id"])
 """
 
@@ -38,10 +38,14 @@ class Etcds:
             raise UsageError("etcd is not installed: apt-get install etcd-server. Or use --registry embedded.")
         self.hosts, self.places, self.directory = hosts, list(range(first, first + count)), directory
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        for place in self.places:
-            hosts.open_port(place, ETCD_PORT)
-            hosts.open_port(place, ETCD_PEER_PORT)
-            self.start(place)
+        try:
+            for place in self.places:
+                hosts.open_port(place, ETCD_PORT)
+                hosts.open_port(place, ETCD_PEER_PORT)
+                self.start(place)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def endpoints(self) -> list[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -56,8 +57,8 @@ class Hosts:
     def mend(self, source: int, to: int) -> None:
         raise NotImplementedError
 
-    def slow(self, host: int, on: bool) -> None:
-        """What it says takes long to arrive."""
+    def slow(self, host: int, on: bool) -> bool:
+        """What it says takes long to arrive, from now on, or no longer. Has it said anything that did?"""
         raise NotImplementedError
 
     def reset(self, host: int) -> int:
@@ -145,12 +146,23 @@ class Namespaces(Hosts):
         if self.cuts[source, to] == 0:
             _ip("-n", self.names[source], "route", "del", "blackhole", f"{self.address(to)}/32")
 
-    def slow(self, host: int, on: bool) -> None:
-        words = ["tc", "-n", self.names[host], "qdisc", "add" if on else "del", "dev", "eth0", "root"]
-        words += ["tbf", "rate", "128kbit", "burst", "2kb", "latency", f"{SLOW_S:g}s"] if on else []
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise UsageError(f"{' '.join(words)}: {done.stderr.strip()}. Leave out the fault 'slow'.")
+    def slow(self, host: int, on: bool) -> bool:
+        if on:
+            limit = ["tbf", "rate", "128kbit", "burst", "2kb", "latency", f"{SLOW_S:g}s"]
+            self._tc(host, "qdisc", "add", "dev", "eth0", "root", *limit)
+            return False
+        held_up = re.search(r"overlimits (\d+)", self._tc(host, "-s", "qdisc", "show", "dev", "eth0"))
+        self._tc(host, "qdisc", "del", "dev", "eth0", "root")
+        return held_up is not None and int(held_up[1]) > 0
+
+    def _tc(self, host: int, *what: str) -> str:
+        words = ["tc", "-n", self.names[host], *what]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as problem:
+            why = getattr(problem, "stderr", None) or str(problem)
+            raise UsageError(f"{' '.join(words)}: {why.strip()}. Leave out the fault 'slow', or use --proxy.") from None
+        return done.stdout
 
     def reset(self, host: int) -> int:
         words = ["ip", "netns", "exec", self.names[host], "ss", "-K", "-H", "-t", "state", "established"]
@@ -168,7 +180,7 @@ class Loopback(Hosts):
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.late: set[int] = set()  # hosts that are slow
+        self.late: dict[int, int] = {}  # hosts that are slow: what they have said since
         self.pids: dict[int, int] = {}
         self.cuts: Counter[tuple[int, int]] = Counter()
         self.pipes: set[_Pipe] = set()
@@ -201,7 +213,7 @@ class Loopback(Hosts):
         asyncio.run_coroutine_threadsafe(serve(), self.loop).result(5.0)
 
     async def _pipe(self, to: int, port: int, reader: Any, writer: Any) -> None:
-        source = self._who(*writer.get_extra_info("peername"))
+        source = self._who(writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
         if source is None:
             writer.close()
             return
@@ -224,15 +236,14 @@ class Loopback(Hosts):
     def runs(self, host: int, pid: int) -> None:
         self.pids[host] = pid
 
-    def _who(self, address: str, port: int) -> int | None:
+    def _who(self, there: tuple[str, int], here: tuple[str, int]) -> int | None:
         """Whose end of a connection that is."""
-        if address.startswith("127.77.0."):
-            return int(address.rpartition(".")[2])
-        sought = f"{socket.inet_aton(address)[::-1].hex().upper()}:{port:04X}"
+        if there[0].startswith("127.77.0."):
+            return int(there[0].rpartition(".")[2])
+        sought = [f"{socket.inet_aton(address)[::-1].hex().upper()}:{port:04X}" for address, port in (there, here)]
         with open("/proc/net/tcp") as table:
-            inodes = {words[9] for words in map(str.split, table) if words[1] == sought}
-        ends = {f"socket:[{inode}]" for inode in inodes}
-        return next((host for host, pid in self.pids.items() if ends & set(_open_files(pid))), None)
+            ends = {f"socket:[{words[9]}]" for words in map(str.split, table) if words[1:3] == sought}
+        return next((host for host, pid in list(self.pids.items()) if ends & set(_open_files(pid))), None)
 
     def cut(self, source: int, to: int) -> None:
         self.cuts[source, to] += 1
@@ -240,11 +251,13 @@ class Loopback(Hosts):
     def mend(self, source: int, to: int) -> None:
         self.cuts[source, to] -= 1
 
-    def slow(self, host: int, on: bool) -> None:
-        (self.late.add if on else self.late.discard)(host)
+    def slow(self, host: int, on: bool) -> bool:
+        if on:
+            self.late[host] = 0
+        return self.late.pop(host) > 0 if not on else False
 
     def reset(self, host: int) -> int:
-        ends = [pipe for pipe in list(self.pipes) if host in (pipe.source, pipe.to)]
+        ends = [pipe for pipe in list(self.pipes) if host in (pipe.source, pipe.to) and pipe.writers]
 
         def all_of_it() -> None:
             for pipe in ends:
@@ -284,6 +297,7 @@ class _Pipe:
     async def pump(self, reader: Any, writer: Any, way: tuple[int, int]) -> None:
         while data := await reader.read(65536):
             if way[0] in self.hosts.late:
+                self.hosts.late[way[0]] += 1
                 await asyncio.sleep(SLOW_S)
             while self.hosts.cuts[way] > 0:
                 await asyncio.sleep(0.02)

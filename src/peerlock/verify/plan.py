@@ -14,7 +14,7 @@ FAULTS = {
     "one_way": "some hosts are cut off from the others, one way",
     "flapping": "some hosts are cut off and connected again, several times",
     "pair": "two hosts are cut off from each other, and from nobody else",
-    "slow": "what a host says is late, by up to a third of a second",
+    "slow": "what a host says is late, by a third of a second or so",
     "reset": "all connections of a host are reset",
     "clock_rate": "the clock of a process is too fast or too slow, within what is allowed",
     "clock_jump": "the clock of a process jumps ahead, as after a suspension",

@@ -43,6 +43,8 @@ def verify(
             faults=tuple(f for f in plan.faults if f in ("kill", "restart", "pause", "pause_long")),
             namespaces=False,
         )
+    if not plan.faults:
+        raise UsageError("None of these faults can happen on one host: kill, restart, pause and pause_long can.")
     if plan.registry == "embedded" and (plan.voters not in (3, 5) or plan.voters > plan.nodes):
         raise UsageError(f"Three or five of the {plan.nodes} processes are voters; got {plan.voters}.")
     with staged(plan) as crew:
@@ -72,6 +74,9 @@ def staged(plan: Plan) -> Iterator[Crew]:
     etcds: Etcds | None = None
     crew: Crew | None = None
     try:
+        if "slow" in plan.faults:
+            hosts.slow(1, True)  # if that cannot be done here, it is said now
+            hosts.slow(1, False)
         if plan.registry == "etcd":
             etcds = Etcds(hosts, plan.nodes + 1, plan.etcd_nodes, directory)
         crew = Crew(plan, hosts, directory, etcds)

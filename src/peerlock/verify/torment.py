@@ -190,7 +190,8 @@ class Torment:
         self.hosts.slow(host, True)
 
         def mend() -> None:
-            self.hosts.slow(host, False)
+            if not self.hosts.slow(host, False):
+                self.counts["slow"] -= 1  # it has said too little to be late
             self.late.discard(host)
 
         self.after(self.plan.lease_s * self.random.uniform(0.5, 2.0), mend)
@@ -236,8 +237,10 @@ class Torment:
         kind = self.random.choice(("kill the leader", "stop the leader", "kill one", "stop one", "stop all"))
         chosen = etcds.places
         if kind != "stop all":
-            leader = etcds.leader() if kind.endswith("leader") else None
-            chosen = [leader or self.random.choice(etcds.places)]
+            found = etcds.leader() if kind.endswith("leader") else self.random.choice(etcds.places)
+            if found is None:
+                return None  # they have none just now
+            chosen = [found]
         seconds = self.random.choice((0.5, 2.0, 4.0))
         for place in chosen:
             self.busy.add(place)
