@@ -139,8 +139,9 @@ class LeasedWorld(Faults):
             hoards = {
                 "what others have acknowledged": any(self.superfluous(process, peer) > 8 for peer in core.sessions),
                 "messages of an epoch to come": bool(core.early),
-                "sessions of those who are gone": sum(map(self.is_gone, core.sessions.keys() - set(core.view.coming)))
-                > 1,
+                "sessions of those who are gone": any(
+                    self.is_gone(peer) for peer in core.sessions.keys() - process.links.keys() - set(core.view.coming)
+                ),
             }
             if any(hoards.values()):
                 raise Broken(f"{process.name} keeps too much: {[name for name, much in hoards.items() if much]}")
