@@ -429,8 +429,8 @@ PLANTED: dict[str, type[Core]] = {
 }
 # With leases: which registry, and what is replaced. What is not here is for the checker. Whole nodes have a second guard
 # against LeavesAndBelieves (holds are dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks
-# where the other does not); RenewsWhileVotersChange, CountsOldAnswers, RenewsByName and LodgesByName need a coincidence that
-# 2,000 seeds do not have.
+# where the other does not); ForgetsWhatItPromised, RenewsWhileVotersChange, CountsOldAnswers, RenewsByName and LodgesByName
+# need a coincidence that 2,000 seeds do not have.
 PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
     "lease not checked": ("voters", {"core": LeaseNotChecked}),
     "lease counted from the answer": ("voters", {"lease": LeaseFromTheAnswer}),
@@ -440,7 +440,6 @@ PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
     "a restarted voter votes at once": ("voters", {"voter": VotesAtOnce}),
     "a new voter votes at once": ("voters", {"voter": NewVotersVoteAtOnce}),
     "a voter forgets what it has accepted": ("voters", {"voter": ForgetsItsVote}),
-    "a voter forgets what it has promised": ("voters", {"voter": ForgetsWhatItPromised}),
     "what was accepted is not proposed again": ("voters", {"voter": ProposesItsOwn}),
     "one voter decides": ("voters", {"voter": NeedsNoMajority}),
     "an old wish takes somebody in": ("voters", {"voter": TakesInWhoIsGone}),
