@@ -134,7 +134,7 @@ BY_HAND = [
     ("suzuki-kasami-b", "other_round == (self.rn[j] == 0)", "True", "assertions"),
     ("suzuki-kasami-b", "return self.asked and super().ends_round()", "return super().ends_round()", "no deadlock"),
     ("helary-plouzeau-raynal", "(request[1], request[0])", "(request[0], request[1])", "passed over more often"),
-    ("helary-plouzeau-raynal", "if look(self.lud, orig, -1) < t", "", None),
+    pytest.param("helary-plouzeau-raynal", "if look(self.lud, orig, -1) < t", "", None, marks=pytest.mark.slow),
     ("dijkstra-ring", 'if self.section != "noncritical":', 'if self.section == "critical":', None),
     (
         "ricart-agrawala",

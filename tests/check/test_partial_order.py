@@ -39,7 +39,10 @@ def reduced(chosen: Chosen, n: int, entries: int, max_states: int | None = None,
 
 
 @pytest.mark.parametrize("fifo", [False, True])
-@pytest.mark.parametrize(("name", "as_printed"), FORMS)
+@pytest.mark.parametrize(
+    ("name", "as_printed"),
+    [pytest.param(*form, marks=pytest.mark.slow if form[0] == "ricart-agrawala-rw" else ()) for form in FORMS],
+)
 def test_the_verdicts_agree_on_every_small_configuration(name: str, as_printed: bool, fifo: bool) -> None:
     chosen = choose(name, as_printed=as_printed)
     for n, entries in ((2, 2), (3, 1)):
