@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlock.node.lease import RHO, Lease, promise_s
+from peerlock.node.office import Office
 from peerlock.node.residence import AtVoters
 from peerlock.node.store import Heartbeat, Lodger, Shelf, Snapshot
 from peerlock.node.tenant import Tenant
@@ -209,3 +210,20 @@ def test_a_store_is_asked_to_leave_out_only_so_many_at_once() -> None:
     (_, request) = ear.of("ask")[-1]
     assert len(request.beats) == len(request.without) == 50
     assert len(request.decision.members) == 81
+
+
+def test_a_new_voter_that_has_not_heard_of_it_is_told_by_the_gossip_of_an_old_one() -> None:
+    """One that was replaced still knows the newest view; those who should decide the next may not (seed 39930)."""
+    old, new = Ear(), Ear()
+    knows = Office(Voter("v3", 5.0, Decision(7, (A, B), NEW, 7)), old, 0.0)
+    waits = Office(Voter("v4", 5.0, Decision(0, (), ())), new, 0.0)
+    knows.tick(0.0)
+    (gossip,) = [words[2] for words in old.of("send") if words[1] == "v4"]
+    waits.receive("v3", gossip, 0.1)
+    (_, to, question) = new.of("send")[-1]
+    assert to == "v3"
+    knows.receive("v4", question, 0.2)
+    (_, to, ruling) = old.of("send")[-1]
+    assert to == "v4"
+    waits.receive("v3", ruling, 0.3)
+    assert waits.voter.votes_here

@@ -89,6 +89,8 @@ class Office:
         if isinstance(message, Gossip):
             if message.epoch < self.voter.decided.epoch:
                 self.send(source, Ruling(self.voter.decided))
+            elif message.epoch > self.voter.decided.epoch:
+                self.send(source, Gossip(self.voter.decided.epoch, ()))  # it is told what it has missed
             else:
                 self.gossip[source] = now, message
         else:
