@@ -212,15 +212,19 @@ class Faults(Sites):
     def crash(self, process: Process, by_itself: bool = True) -> None:
         if by_itself:
             self.faults["crash"] += 1
+        self.end(process)
+        if by_itself and self.random.random() < 0.7:
+            self.faults["restart"] += 1
+            self.later(self.random.expovariate(2.0), lambda: self.restart(process.name))
+
+    def end(self, process: Process) -> None:
+        """It is gone, with what it held."""
         process.alive = False
         for user in process.users:
             if user.wish is not None:
                 self.left(user, user.wish)
         for link in list(process.links.values()):
             self.cut(link)
-        if by_itself and self.random.random() < 0.7:
-            self.faults["restart"] += 1
-            self.later(self.random.expovariate(2.0), lambda: self.restart(process.name))
 
     def leave(self, process: Process) -> None:
         self.faults["leave"] += 1
@@ -231,18 +235,8 @@ class Faults(Sites):
             process.core.close(process.now)
             process.residence.leave(process.now)
 
-        def end() -> None:
-            if not process.alive:
-                return
-            process.alive = False
-            for user in process.users:
-                if user.wish is not None:
-                    self.left(user, user.wish)
-            for link in list(process.links.values()):
-                self.cut(link)
-
         process.do(go)
-        self.later(3.0, end)
+        self.later(3.0, lambda: self.end(process) if process.alive else None)
 
     def hang(self, process: Process) -> None:
         assert isinstance(process, LeasedProcess)
