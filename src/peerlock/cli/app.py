@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -14,11 +14,8 @@ from typing import IO, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from peerlock.contract import Mode, Node
 from peerlock.errors import PeerlockError, Unfinished, UsageError
-from peerlock.trace import Recorder
 
 app = typer.Typer(
     name="peerlock",
@@ -128,51 +125,6 @@ def print_json(value: Any) -> None:
 def console() -> Console:
     """Tables; as wide as the terminal, or as they need to be when nobody looks."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-
-
-def progress(items: Iterable[T], words: str, total: int) -> Iterator[T]:
-    """The items, with a bar on stderr."""
-    with bar(words, total) as advance:
-        for item in items:
-            yield item
-            advance(1)
-
-
-@contextmanager
-def bar(words: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal; call it with what was done."""
-    err = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
-        task = shown.add_task(words, total=total)
-        yield lambda done: shown.advance(task, done)
-
-
-@contextmanager
-def stepping(total: int) -> Iterator[Callable[[str], None]]:
-    """The same for steps that have names; call it when one begins."""
-    err = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as shown:
-        task = shown.add_task("", total=total)
-        begun = 0
-
-        def step(words: str) -> None:
-            nonlocal begun
-            shown.update(task, description=words, completed=begun)
-            begun += 1
-
-        yield step
-
-
-class Ticker(Recorder):
-    """Tells a progress bar of every entry."""
-
-    def __init__(self, advance: Callable[[int], None]) -> None:
-        self.advance = advance
-
-    def entered(self, t: float, node: Node, mode: Mode) -> None:
-        self.advance(1)
 
 
 def numbers(text: str, what: str) -> list[int]:

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from peerlock.cli.app import app, check_output, console, print_json, progress, stepping
+from peerlock.cli.app import app, check_output, console, print_json
+from peerlock.cli.progress import progress, stepping
 
 bench = typer.Typer(help="Measure, beside something else, in one run.", no_args_is_help=True)
 app.add_typer(bench, name="bench")

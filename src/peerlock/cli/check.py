@@ -22,6 +22,7 @@ from peerlock.check.properties import Predicate, Property, State, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import groups
 from peerlock.cli.app import app, check_output, console, options, print_json, save
+from peerlock.cli.progress import Lines
 from peerlock.cli.sim import NAME, _inside
 from peerlock.errors import UsageError
 from peerlock.observe import diagram as diagrams
@@ -246,15 +247,18 @@ def _properties(model: Model, texts: list[str]) -> list[Property]:
 
 
 def _run(search: Search, max_states: int | None, max_seconds: float | None) -> Outcome:
-    err = Console(stderr=True)
+    err, lines = Console(stderr=True), Lines()
     with err.status("") as status:
 
         def progress(outcome: Outcome) -> None:
             words = f"{outcome.states:,} states, {outcome.transitions:,} transitions, depth {outcome.depth}"
-            status.update(f"{words}, {outcome.seconds:.0f} s")
+            if err.is_terminal:
+                status.update(f"{words}, {outcome.seconds:.0f} s")
+            else:
+                lines.tell(lambda: words)
 
         try:
-            return search.run(max_states, max_seconds, progress if err.is_terminal else None)
+            return search.run(max_states, max_seconds, progress)
         except KeyboardInterrupt:
             print("peerlock: interrupted; this is what is known so far.", file=sys.stderr)
             return search.outcome

@@ -11,7 +11,8 @@ from rich.table import Column, Table
 
 from peerlock.claims.lab import Evidence, Finding
 from peerlock.claims.registry import PAPERS, Claim
-from peerlock.cli.app import app, console, print_json, progress
+from peerlock.cli.app import app, console, print_json
+from peerlock.cli.progress import progress
 from peerlock.errors import UsageError
 
 COLOUR = {"holds": "green", "holds only if": "yellow", "fails as printed": "bold red"}

@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from peerlock.algorithms import CATALOGUE
-from peerlock.cli.app import app, check_output, console, numbers, print_json, progress, short
+from peerlock.cli.app import app, check_output, console, numbers, print_json, short
+from peerlock.cli.progress import progress
 from peerlock.cli.sim import report
 from peerlock.contract import Neighbours
 from peerlock.observe.metrics import Metrics

@@ -18,7 +18,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from peerlock.cli.app import app, check_output, console, output, print_json, progress
+from peerlock.cli.app import app, check_output, console, output, print_json
+from peerlock.cli.progress import progress
 from peerlock.errors import PeerlockError, UsageError
 from peerlock.net.client import Caller, places, reach
 from peerlock.net.group import Settings, gather, prepared, registry_for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from peerlock.cli.app import app, bar, console, numbers, print_json
+from peerlock.cli.app import app, console, numbers, print_json
+from peerlock.cli.progress import bar
 from peerlock.errors import UsageError
 from peerlock.spread import spread
 
@@ -84,6 +86,7 @@ def sim_nodes(
                 failures.append(found)
                 if planted is not None:
                     break
+                print(f"peerlock: seed {found['seed']}: {found['problem']}", file=sys.stderr, flush=True)
             else:
                 faults.update(found["faults"])
                 total.update({key: found[key] for key in ("grants", "epochs", "messages")})

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from peerlock.cli.app import Ticker, app, bar, check_output, console, numbers, options, output, print_json, save, short
+from peerlock.cli.app import app, check_output, console, numbers, options, output, print_json, save, short
+from peerlock.cli.progress import Ticker, bar
 from peerlock.contract import Mode
 from peerlock.errors import UsageError
 from peerlock.observe import diagram as diagrams

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from peerlock.check.verdicts import Verdict, configurations, explore
-from peerlock.cli.app import app, check_output, progress, save
+from peerlock.cli.app import app, check_output, save
+from peerlock.cli.progress import progress
 from peerlock.contract import Node
 from peerlock.spread import spread
 

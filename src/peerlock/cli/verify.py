@@ -11,7 +11,8 @@ import msgspec
 import typer
 from rich.table import Table
 
-from peerlock.cli.app import app, bar, check_output, console, print_json
+from peerlock.cli.app import app, check_output, console, print_json
+from peerlock.cli.progress import bar
 from peerlock.errors import UsageError
 
 
