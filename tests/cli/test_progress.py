@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from peerlock.cli import progress
@@ -9,7 +11,7 @@ from peerlock.cli import progress
 
 def test_a_log_has_a_line_for_every_minute(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("peerlock.cli.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     with progress.bar("seeds", 300) as advance:
         for _ in range(300):
             now[0] += 0.7
@@ -25,7 +27,7 @@ def test_a_log_has_a_line_for_every_minute(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_a_step_has_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("peerlock.cli.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     with progress.stepping(3) as step:
         for name in ("redis", "etcd", "ours"):
             step(name)

@@ -19,7 +19,7 @@ from peerlock.net.bureau import log
 from peerlock.net.host import check_name, directory_for, make_private
 from peerlock.net.leased import check_tls, checked_lease
 from peerlock.net.lines import Dialler, Line, Party, close_server, serve
-from peerlock.net.order import Visitor
+from peerlock.net.order import Orders, Voters
 from peerlock.net.record import RecordFile, Stored
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address, tls_context
@@ -28,8 +28,6 @@ from peerlock.node.office import Office
 from peerlock.node.voter import EVERYBODY, Record, Voter
 from peerlock.node.voting import Beat, Decision, Envelope, Order, Outcome, Ruling, Salute, Vouch
 from peerlock.node.wire import OLDEST, VERSION, Peer
-
-Voters = tuple[tuple[str, str], ...]
 
 
 def check_voters(voters: Mapping[str, str]) -> Voters:
@@ -86,7 +84,7 @@ class Booth(Party):
         self.members: dict[Peer, Line] = {}  # by which line each beats
         self.guests: set[Line] = set()
         self.diallers: dict[str, Dialler] = {}
-        self.orders: list[tuple[Line, Voters]] = []
+        self.orders = Orders(self)
         self.server: asyncio.Server | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -227,7 +225,7 @@ class Booth(Party):
                 line.end(word.sentence)
             return
         if isinstance(word, Order):
-            self.on_order(line, word)
+            self.orders.take(line, word)
             return
         try:
             if self.office is None:
@@ -271,10 +269,7 @@ class Booth(Party):
         self.guests.discard(line)
         for peer in [peer for peer, mine in self.members.items() if mine is line]:
             del self.members[peer]
-        given_up = [voters for asked, voters in self.orders if asked is line]
-        self.orders = [order for order in self.orders if order[0] is not line]
-        if self.office is not None and self.office.voter.wanted in given_up:
-            self.office.voter.wanted = ()  # whoever wanted it has gone; if it was proposed, it may still be decided
+        self.orders.lost(line)
 
     # -- the office's clerk ----------------------------------------------------------------------------------
 
@@ -309,12 +304,7 @@ class Booth(Party):
         self.redial()
         for name in decision.electors:
             self.send(name, Ruling(decision))
-        for line, voters in self.orders:
-            if decision.voters == voters:
-                line.say(
-                    Outcome(True, f"The voters are now {', '.join(decision.electors)}, from epoch {decision.epoch} on.")
-                )
-        self.orders = [order for order in self.orders if order[1] != decision.voters]
+        self.orders.decided(decision)
 
     def wake_at(self, when: float) -> None:
         if self.timer is not None:
@@ -331,52 +321,6 @@ class Booth(Party):
             self.cannot_write(problem)
         for dialler in self.diallers.values():
             dialler.hang_up_if_silent(2 * self.lease_s)
-
-    def on_order(self, line: Line, order: Order) -> None:
-        office = self.office
-        if office is None:
-            line.say(
-                Outcome(False, self.refused or f"The voter {self.name} has not heard of a majority of the voters yet.")
-            )
-            return
-        before = dict(office.voter.decided.voters)
-        try:
-            check_name("node", order.new)
-            parse_address(order.new, order.address)
-        except UsageError as problem:
-            line.say(Outcome(False, str(problem)))
-            return
-        if order.address in before.values():
-            line.say(Outcome(False, f"{order.address} is the address of another voter: {before}."))
-            return
-        if order.old not in before or order.new in before:
-            line.say(
-                Outcome(
-                    False, f"The voters are {', '.join(before)}: {order.old} must be one of them, {order.new} must not."
-                )
-            )
-            return
-        voters = tuple((order.new, order.address) if name == order.old else (name, at) for name, at in before.items())
-        self.spawn(self.carry_out(line, order, voters))
-
-    async def carry_out(self, line: Line, order: Order, voters: Voters) -> None:
-        """If the new voter is there, and is who it should be: one that nobody reaches would cost the majority."""
-        where = parse_address(order.new, order.address)
-        visitor = Visitor(self)
-        try:
-            await visitor.reach(order.new, where)
-        except (OSError, TimeoutError) as problem:
-            why = str(problem) or "no answer"
-            line.say(
-                Outcome(
-                    False,
-                    f"The new voter {order.new} at {where} is not reached from {self.name}: {why}. Start it first.",
-                )
-            )
-            return
-        if self.office is not None and not line.closed.done():
-            self.orders.append((line, voters))
-            self.office.order(voters, self.clock())
 
     def close(self) -> None:
         self.closed = True

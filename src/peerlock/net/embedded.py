@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from peerlock.errors import RegistryError
-from peerlock.net.booth import Booth, Voters, check_voters
+from peerlock.net.booth import Booth, check_voters
 from peerlock.net.bureau import log
 from peerlock.net.leased import Household, LeasedRegistry
 from peerlock.net.lines import Dialler, Line, Party
+from peerlock.net.order import Voters
 from peerlock.net.static import parse_address
 from peerlock.node.residence import AtVoters
 from peerlock.node.voting import Envelope, Ruling, Salute, Vouch

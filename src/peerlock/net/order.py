@@ -1,7 +1,7 @@
 """The operator's order: another voter in the place of a dead one.
 
-`peerlock voters replace` asks one voter after the other (`give_order`). The one that is asked looks first whether the new
-voter is there (`Visitor`), for one that nobody reaches would cost the majority; then the voters decide it.
+`peerlock voters replace` asks one voter after the other (`give_order`). The one that is asked (`Orders`) looks first whether
+the new voter is there (`Visitor`), for one that nobody reaches would cost the majority; then the voters decide it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
+from peerlock.errors import UsageError
+from peerlock.net.host import check_name
 from peerlock.net.lines import Line, Party, connected
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address
-from peerlock.node.voting import Envelope, Order, Outcome, Salute
+from peerlock.node.voting import Decision, Envelope, Order, Outcome, Salute
 from peerlock.node.wire import OLDEST, VERSION
 
 if TYPE_CHECKING:
     from peerlock.net.booth import Booth
+
+Voters = tuple[tuple[str, str], ...]
 
 ORDER_S = 20.0  # for a voter to be replaced
 REACH_S = 3.0
@@ -25,7 +29,7 @@ REACH_S = 3.0
 
 async def give_order(
     group: str,
-    voters: tuple[tuple[str, str], ...],
+    voters: Voters,
     order: Order,
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None,
     name: str,
@@ -49,6 +53,64 @@ async def give_order(
             if client.asked:
                 problems[-1] += " (it was asked, and may still do it: give the same order again to see)"
     return Outcome(False, f"No voter has carried it out: {'; '.join(problems)}.")
+
+
+class Orders:
+    """What a voter was told to have decided, and on which line it says how that ended."""
+
+    def __init__(self, booth: Booth) -> None:
+        self.booth = booth
+        self.waiting: list[tuple[Line, Voters]] = []
+
+    def take(self, line: Line, order: Order) -> None:
+        booth = self.booth
+        if booth.office is None:
+            why = booth.refused or f"The voter {booth.name} has not heard of a majority of the voters yet."
+            line.say(Outcome(False, why))
+            return
+        before = dict(booth.decided_here.voters)
+        try:
+            check_name("node", order.new)
+            parse_address(order.new, order.address)
+            for name, address in before.items():
+                if address == order.address:
+                    raise UsageError(f"{address} is the address of the voter {name}; {order.new} needs one of its own.")
+            if order.old not in before or order.new in before:
+                names = ", ".join(before)
+                raise UsageError(f"The voters are {names}: {order.old} must be one of them, {order.new} must not.")
+        except UsageError as problem:
+            line.say(Outcome(False, str(problem)))
+            return
+        voters = tuple((order.new, order.address) if name == order.old else (name, at) for name, at in before.items())
+        booth.spawn(self.carry_out(line, order, voters))
+
+    async def carry_out(self, line: Line, order: Order, voters: Voters) -> None:
+        """If the new voter is there, and is who it should be: one that nobody reaches would cost the majority."""
+        booth, where = self.booth, parse_address(order.new, order.address)
+        try:
+            await Visitor(booth).reach(order.new, where)
+        except (OSError, TimeoutError) as problem:
+            why = str(problem) or "no answer"
+            sentence = f"The new voter {order.new} at {where} is not reached from {booth.name}: {why}. Start it first."
+            line.say(Outcome(False, sentence))
+            return
+        if booth.office is not None and not line.closed.done():
+            self.waiting.append((line, voters))
+            booth.office.order(voters, booth.clock())
+
+    def decided(self, decision: Decision) -> None:
+        for line, voters in self.waiting:
+            if decision.voters == voters:
+                names = ", ".join(decision.electors)
+                line.say(Outcome(True, f"The voters are now {names}, from epoch {decision.epoch} on."))
+        self.waiting = [order for order in self.waiting if order[1] != decision.voters]
+
+    def lost(self, line: Line) -> None:
+        office = self.booth.office
+        given_up = [voters for asked, voters in self.waiting if asked is line]
+        self.waiting = [order for order in self.waiting if order[0] is not line]
+        if office is not None and office.voter.wanted in given_up:
+            office.voter.wanted = ()  # whoever wanted it has gone; if it was proposed, it may still be decided
 
 
 class Visitor(Party):
