@@ -16,8 +16,8 @@ it could run gives the lock back. There is no await between a grant and the retu
 **Loss.** When a lock is lost the task in its body is cancelled, and the end of the body turns that into `LockLost`,
 as `asyncio.timeout` does.
 
-**Turns.** An acquire that never waits lets the loop have its turn from time to time, and a release may wait for the
-request that follows it: `pace.py` says when, and why.
+**Turns.** An acquire that never waits lets the loop have its turn from time to time: `pace.py` says when, and why. What
+a release has to say goes out before it returns.
 """
 
 from __future__ import annotations
