@@ -466,3 +466,14 @@ def test_bad_lists(tmp_path: Path) -> None:
     (tmp_path / "foreign.json").write_text('{"group":"h","name":"a","epoch":3,"absent":{}}')
     with pytest.raises(RegistryError, match="is of the node a of the group h"):
         StaticRegistry("g", "a", {"a": "127.0.0.1:1"}, state=tmp_path / "foreign.json")
+
+
+def test_a_node_that_has_closed_does_not_touch_what_its_successor_writes_down(tmp_path: Path) -> None:
+    words = b"4711 1 4711 boot\n"
+    before = StaticRegistry("g", "a", {"a": "127.0.0.1:1"}, state=tmp_path / "a.json")
+    before.close()
+    after = StaticRegistry("g", "a", {"a": "127.0.0.1:1"}, state=tmp_path / "a.json")
+    after.charge(words)
+    before.charge(b"")  # a client of the one before is noticed to be gone only now
+    assert after.charges.read_bytes() == words
+    after.close()

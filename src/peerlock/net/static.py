@@ -177,7 +177,8 @@ class StaticRegistry(Registry):
         return self.path.with_name(self.path.name + ".charges")
 
     def charge(self, words: bytes) -> None:
-        self.charges.write_bytes(words)
+        if self.lock >= 0:  # else the file may be another process's by now
+            self.charges.write_bytes(words)
 
     def descriptors(self) -> list[int]:
         return [self.lock] if self.lock >= 0 else []
