@@ -205,3 +205,34 @@ def test_the_same_holder_may_write_again(tmp_path: Path) -> None:
         guarded.write(fence, b"x")
     with pytest.raises(StaleFence):
         guarded.write(5, b"y")
+
+
+def test_a_link_to_the_file_is_guarded_by_the_same_lock(tmp_path: Path) -> None:
+    """A late writer is stopped between comparing and writing; the next holder comes by another path, and waits."""
+    (tmp_path / "data").mkdir()
+    path, link = tmp_path / "data" / "report.txt", tmp_path / "link.txt"
+    link.symlink_to(path)
+    compared, go = threading.Event(), threading.Event()
+
+    class Stopped(GuardedFile):
+        def _replace(self, path: Path, fence: int, data: bytes) -> None:
+            compared.set()
+            assert go.wait(20)
+            super()._replace(path, fence, data)
+
+    def next_holder() -> None:
+        GuardedFile(link).take(2)
+        GuardedFile(link).write(2, b"the next one")
+
+    late = threading.Thread(target=lambda: Stopped(path).write(1, b"late"))
+    late.start()
+    assert compared.wait(20)
+    following = threading.Thread(target=next_holder)
+    following.start()
+    following.join(0.2)
+    assert following.is_alive(), "it waits: the other one may still write"
+    go.set()
+    late.join()
+    following.join()
+    assert GuardedFile(path).read() == (2, b"the next one")
+    assert link.is_symlink()

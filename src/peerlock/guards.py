@@ -35,8 +35,9 @@ class GuardedFile:
     """A file with a fence in its first line. Everybody who writes it must write it through this class.
 
     The comparison and the writing happen under a lock of the file system, which is held for no longer than that. If
-    its holder is stopped
-    there, the others wait: nothing is lost. On a network file system that does not have such locks this is no protection.
+    its holder is stopped there, the others wait: nothing is lost. That lock lies beside the file itself, so that it is
+    the same by whatever links the file is reached. On a network file system that does not have such locks this is no
+    protection.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -44,8 +45,11 @@ class GuardedFile:
 
     def read(self) -> tuple[int, bytes]:
         """The fence of who took it or wrote it last, and what is in it; 0 and nothing if nobody has."""
+        return self._read(self.path)
+
+    def _read(self, path: Path) -> tuple[int, bytes]:
         try:
-            data = self.path.read_bytes()
+            data = path.read_bytes()
         except FileNotFoundError:
             return 0, b""
         head, newline, body = data.partition(b"\n")
@@ -55,18 +59,18 @@ class GuardedFile:
 
     def take(self, fence: int) -> bytes:
         """The contents; and from now on whoever has a smaller fence is refused. `StaleFence` if we are the late one."""
-        with self._alone():
-            last, data = self.read()
+        with self._alone() as path:
+            last, data = self._read(path)
             self._compare(fence, last)
             if fence > last:
-                self._replace(fence, data)
+                self._replace(path, fence, data)
             return data
 
     def write(self, fence: int, data: bytes) -> None:
         """Replace the contents. `StaleFence` if somebody with a larger fence has been here: nothing is changed then."""
-        with self._alone():
-            self._compare(fence, self.read()[0])
-            self._replace(fence, data)
+        with self._alone() as path:
+            self._compare(fence, self._read(path)[0])
+            self._replace(path, fence, data)
 
     def _compare(self, fence: int, last: int) -> None:
         if fence < last:
@@ -75,8 +79,7 @@ class GuardedFile:
                 "Nothing was written."
             )
 
-    def _replace(self, fence: int, data: bytes) -> None:
-        path = self.path.resolve()  # a link stays one
+    def _replace(self, path: Path, fence: int, data: bytes) -> None:
         draft = path.with_name(f".{path.name}.{os.getpid()}.new")
         with draft.open("wb") as stream:
             with contextlib.suppress(FileNotFoundError):
@@ -92,11 +95,13 @@ class GuardedFile:
             os.close(directory)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        fd = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def _alone(self) -> Iterator[Path]:
+        """Where the file is (a link to it stays one), while nobody else compares or writes."""
+        path = self.path.resolve()
+        fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
+            yield path
         finally:
             os.close(fd)
 

@@ -369,6 +369,11 @@ async def test_leaving_loses_what_is_held_and_says_so(group: Group) -> None:
     assert (await ben.lock("x").acquire(timeout=5)).held
 
 
+def lose(node: Node, name: str) -> None:
+    for ticket in node.core.table.desks[name].lose(f"The lock {name} is lost, for this test."):
+        ticket.woken()
+
+
 @scenario
 async def test_loss_cancels_the_body_and_a_cancel_from_outside_goes_on(group: Group) -> None:
     anna, *_ = await three(group)
@@ -382,7 +387,7 @@ async def test_loss_cancels_the_body_and_a_cancel_from_outside_goes_on(group: Gr
     hold = anna.core.table.desks["x"].holder
     assert isinstance(hold, Hold)
     assert not hold.lost.is_set()
-    anna.core.table.desks["x"].lose("The lock x is lost, for this test.")
+    lose(anna, "x")
     with pytest.raises(LockLost, match="for this test"):
         await lost
     assert hold.lost.is_set()
@@ -390,7 +395,7 @@ async def test_loss_cancels_the_body_and_a_cancel_from_outside_goes_on(group: Gr
     cancelled = asyncio.create_task(body())
     await asyncio.sleep(1)
     cancelled.cancel()
-    anna.core.table.desks["x"].lose("The lock x is lost, for this test.")
+    lose(anna, "x")
     with pytest.raises((asyncio.CancelledError, LockLost)):
         await cancelled
 

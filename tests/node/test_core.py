@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from peerlock.node.core import SILENCE_S, TICK_S, Core
-from peerlock.node.wire import Peer, Report
+from peerlock.node.table import HELD, LOST, NEAR_THE_END, OFTEN, Ticket
+from peerlock.node.wire import DEFAULT, Peer, Report, spoken
 
 A, B, C = Peer("a", 1), Peer("b", 2), Peer("c", 3)
 
@@ -75,3 +77,55 @@ def test_a_late_word_of_an_older_lease_does_not_shorten_a_newer_one() -> None:
     assert core.table.until == 14.0
     core.leased(20.0, 15.0)  # there was a time in between
     assert core.table.until == 20.0
+
+
+def test_a_clock_that_runs_out_is_noticed_though_nobody_ever_waits() -> None:
+    """With leases there is no tick while nobody waits; the renewals see to it."""
+    renewals = list[str]()
+    shell: Any = _Shell()
+    shell.renew = lambda: renewals.append("renew")
+    core = Core(A, "g", shell, None, 0.0)
+    core.leases = True
+    core.learn(7, (A,), 0.0)
+    core.leased(5.0, 0.0)
+
+    def enter(now: float) -> int:
+        ticket, desk = Ticket(), core.table.desk("x", spoken(DEFAULT))
+        desk.acquire(ticket, now)
+        assert ticket.state == HELD
+        desk.release(ticket, now)
+        return ticket.fence
+
+    enter(0.0)
+    core.table.desks["x"].clock = NEAR_THE_END + 1
+    core.table.grants += OFTEN  # as many later
+    core.leased(6.0, 1.0)
+    assert renewals == ["renew"]
+    last = enter(1.0)
+    core.learn(8, (A,), 1.0)
+    core.leased(7.0, 2.0)
+    assert enter(2.0) > last
+
+
+def test_all_that_is_lost_is_lost_before_anybody_is_told() -> None:
+    """Who is told may take its time. Meanwhile no other hold may seem to run."""
+    core = in_a_group(_Shell())
+    core.leases = True
+    core.leased(5.0, 0.0)
+    seen = list[list[int]]()
+
+    class Hold(Ticket):
+        def woken(self) -> None:
+            if self.state == LOST:
+                seen.append([ticket.state for ticket in holds])
+
+    ends: list[Callable[[], None]] = [lambda: core.lapse(5.0), lambda: core.close(6.0)]
+    for end in ends:
+        core.leased(core.now + 5.0, core.now)
+        holds = [Hold(), Hold()]
+        for name, hold in zip("xy", holds, strict=True):
+            desk = core.table.desk(name, spoken("dijkstra-ring"))
+            hold.desk, desk.want, desk.has, desk.holder, hold.state = desk, "write", True, hold, HELD
+        end()
+        assert seen == [[LOST, LOST], [LOST, LOST]]
+        seen.clear()

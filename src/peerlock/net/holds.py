@@ -23,6 +23,10 @@ class AnyHold(Ticket):
 
     @property
     def held(self) -> bool:
+        """Not released, and not lost. `check` says why not."""
+        node = self._lock._node
+        node.alive()
+        node.heed_the_clock()
         return self.state == HELD
 
     def check(self) -> None:
@@ -39,8 +43,12 @@ class AnyHold(Ticket):
         if self.state != HELD:
             return 0.0
         node = self._lock._node
+        node.alive()
         until: float = node.core.table.until
-        return inf if until == inf else max(0.0, until - node.now())
+        if until == inf:
+            return 0.0 if node.core.leases else inf  # with leases: it has just ended, in another thread
+        left: float = until - node.now()
+        return max(0.0, left)
 
     def loss(self) -> PeerlockError:
         return self.error or LockLost(f"The lock {self.name} is lost: others may hold it now.")

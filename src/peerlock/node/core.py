@@ -29,12 +29,11 @@ runs: `leased` says until when. `lapse` is its end, whoever notices it first: wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
 from peerlock.node.session import Session
-from peerlock.node.table import NEAR_THE_END, Limits, Table, disagreement
+from peerlock.node.table import NEAR_THE_END, Limits, Table, Ticket, disagreement
 from peerlock.node.view import View
 from peerlock.node.wire import (
     OLDEST,
@@ -161,7 +160,6 @@ class Core:
         self.admitted = not view.excluded
         if view.excluded:
             self.count(())
-            self.table.until = inf
             self.table.drop(f"the group went on to epoch {epoch} without this node")
             self.shell.rejoin()
             return
@@ -220,7 +218,6 @@ class Core:
     def rejoined(self, me: Peer) -> None:
         """A new incarnation of this node, which knows what the old one knew of epochs, and nothing else."""
         known = self.view.known
-        self.table.until = inf
         self.table.drop("this node has joined its group again")
         self.me = me
         self.admitted = False
@@ -458,22 +455,20 @@ class Core:
         self.table.until = max(until, self.table.until) if self.table.gate else until
         if not self.table.gate:
             self.gate_opens(now)
+        if self.table.clocks_run_out():
+            self.full()  # where nobody waits, no tick looks at them
 
     def lapse(self, now: float) -> None:
         """The lease is over: from now on others may hold what was held here."""
         self.now = now
         table = self.table
-        table.gate, table.until = False, inf
-        table.set_open()
-        before, busy = table.losses, list(table.busy())
-        for desk in busy:
-            desk.lose(
-                f"The lock {desk.name} is lost: the lease of {self.me.name} has run out, because the registry was not reached "
-                "in time. It was held until now; others may hold it from now on."
-            )
+        busy = list(table.busy())
+        lost = table.lose(f"the lease of {self.me.name} has run out, because the registry was not reached in time")
+        for ticket in lost:
+            ticket.woken()
         for desk in busy:
             desk.settled(now)
-        self.shell.lapsed(table.losses - before)
+        self.shell.lapsed(len(lost))
 
     def full(self) -> None:
         if not self.renewing:
@@ -529,9 +524,12 @@ class Core:
         self.now = now
         self.closed = True
         error = NodeClosed(f"The node {self.me.name} has left the group {self.group}. The lock was never held.")
+        lost: list[Ticket] = []
         for desk in self.table.busy():
+            lost += desk.lose(f"The node left the group {self.group} while it held the lock {desk.name}.")
             desk.fail(error)
-            desk.lose(f"The node left the group {self.group} while it held the lock {desk.name}.")
+        for ticket in lost:
+            ticket.woken()
         self.table.wedge()
 
     def farewell(self, epoch: int, members: tuple[Peer, ...]) -> None:

@@ -204,11 +204,21 @@ class Table:
     def drop(self, why: str) -> None:
         """The group goes on without this node: nothing is held any more; who waits, waits for the next group."""
         self.wedge()
-        self.gate = False
-        for desk in self.busy():
-            desk.lose(f"The lock {desk.name} is lost: {why}. It was held until now; others may hold it from now on.")
+        lost = self.lose(why)
         for desk in self.desks.values():
             desk.drop()
+        for ticket in lost:
+            ticket.woken()
+
+    def lose(self, why: str) -> list[Ticket]:
+        """Others may hold from now on what was held here. Whoever held it is woken by the caller, when all of them are
+        marked: one may take its time, and another thread may look at the clock, or at its own hold, meanwhile.
+        """
+        ending = "It was held until now; others may hold it from now on."
+        lost = [t for desk in self.busy() for t in desk.lose(f"The lock {desk.name} is lost: {why}. {ending}")]
+        self.gate, self.until = False, inf
+        self.set_open()
+        return lost
 
     def status(self, now: float) -> tuple[LockStatus, ...]:
         return tuple(desk.status(now) for desk in self.busy())
@@ -541,15 +551,16 @@ class Desk(Seat):
         super().drop()
         self.free, self.quiet, self.before = False, False, None
 
-    def lose(self, sentence: str) -> None:
-        """Whoever holds it here does not any more."""
+    def lose(self, sentence: str) -> list[Ticket]:
+        """Whoever holds it here does not any more, and must be woken."""
         holders = [ticket for ticket in (self.holder, *(self.sharers or ())) if ticket is not None]
         self.holder, self.sharers, self.has = None, None, False
         self.want = self.queue[0].mode if self.queue else None
         for ticket in holders:
             self.table.losses += 1
-            ticket.state, ticket.error = LOST, LockLost(sentence)
-            ticket.woken()
+            ticket.error = LockLost(sentence)
+            ticket.state = LOST
+        return holders
 
     def tell(self, what: str) -> None:
         told = self.table.told.get(self.name)
