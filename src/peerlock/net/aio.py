@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 from peerlock.contract import Mode
 from peerlock.errors import LockLost, LockTimeout, NodeClosed, UsageError
 from peerlock.net.certificates import name_in
+from peerlock.net.dialling import dialled
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
 from peerlock.net.pace import SOON_S, YIELD_S, Pace
@@ -45,6 +46,7 @@ from peerlock.net.status import NodeStatus
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
+CONNECT_S = 3.0  # then it is tried anew: the kernel would ask again less and less often
 STATUS_S = 1.0  # for the answers of the other members
 FAREWELL_S = 2.0  # for what must still go out when a node leaves
 
@@ -504,10 +506,12 @@ class Node(Shell):
         for task in list(self._tasks):
             task.cancel()
         self._unlisten()
-        if self.registry.leases:
-            await self._loop.run_in_executor(None, self.registry.left, FAREWELL_S)
-        await asyncio.sleep(0)
-        self.registry.close()
+        try:
+            if self.registry.leases:
+                await self._loop.run_in_executor(None, self.registry.left, FAREWELL_S)
+            await asyncio.sleep(0)
+        finally:
+            self.registry.close()  # also if nobody waits for the farewell any more
 
     def collect(self) -> None:
         """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
@@ -574,17 +578,12 @@ class Node(Shell):
                 with short_name(Path(where.path)) as short:
                     await self._loop.create_unix_connection(lambda: AioLink(self, peer), short)
             else:
-                tls = self.registry.tls(server=False)
-                await self._loop.create_connection(
-                    lambda: AioLink(self, peer),
-                    where.host,
-                    where.port,
-                    ssl=tls,
-                    server_hostname=peer.name if tls else None,
-                    local_addr=(self.registry.source, 0) if self.registry.source else None,
-                )
+                await dialled(
+                    lambda: AioLink(self, peer), where, name=peer.name, tls=self.registry.tls(server=False),
+                    source=self.registry.source, connect_s=CONNECT_S,
+                )  # fmt: skip
         except OSError as problem:
-            self.not_connected(peer, str(problem))
+            self.not_connected(peer, str(problem) or "no answer")
 
     def relisten(self) -> None:
         self._unlisten()

@@ -87,13 +87,13 @@ class Booth(Party):
         self.orders = Orders(self)
         self.server: asyncio.Server | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.retry: asyncio.TimerHandle | None = None  # of a record that could not be written
 
     async def open(self, spawn: Callable[..., Any]) -> None:
         self.spawn = spawn
         try:
             self.server = await serve(self, Endpoint(host=self.source or self.where.host, port=self.where.port))
         except OSError as problem:
-            self.file.close()
             raise RegistryError(
                 f"The voter {self.name} cannot listen at {self.where}: {problem.strerror or problem}."
             ) from None
@@ -234,12 +234,19 @@ class Booth(Party):
             elif isinstance(word, Beat):
                 if word.peer.name != line.name:
                     raise ProtocolError(f"{line.name} speaks for {word.peer.name}")
-                self.members[word.peer] = line
+                self.beats_on(line, word.peer)
                 self.office.on_beat(word, self.clock())
             elif ours and not isinstance(word, Vouch | Outcome):
                 self.office.receive(line.name, word, self.clock())
         except RegistryError as problem:
             self.cannot_write(problem)
+
+    def beats_on(self, line: Line, peer: Peer) -> None:
+        """An earlier incarnation of who beats there is no more."""
+        if self.members.get(peer) is not line:
+            for other in [other for other, theirs in self.members.items() if theirs is line]:
+                del self.members[other]
+            self.members[peer] = line
 
     def on_news(self, decision: Decision) -> None:
         """Before it votes: what was decided while it was away, which may name other voters to be asked."""
@@ -252,9 +259,11 @@ class Booth(Party):
         """A disk that is full may have room again: then this voter starts again, from what is on it."""
         self.complain(f"{problem} The voter {self.name} does not vote until it can.")
         self.office = None
-        asyncio.get_running_loop().call_later(1.0, self.start_again)
+        if self.retry is None:
+            self.retry = asyncio.get_running_loop().call_later(1.0, self.start_again)
 
     def start_again(self) -> None:
+        self.retry = None
         if self.closed:
             return  # the file is another's now
         try:
@@ -324,8 +333,9 @@ class Booth(Party):
 
     def close(self) -> None:
         self.closed = True
-        if self.timer is not None:
-            self.timer.cancel()
+        for timer in (self.timer, self.retry):
+            if timer is not None:
+                timer.cancel()
         for dialler in self.diallers.values():
             dialler.stop()
         for guest in list(self.guests):
@@ -350,8 +360,8 @@ class VoterProcess:
             task.add_done_callback(tasks.discard)
             return task
 
-        await self.booth.open(spawn)
         try:
+            await self.booth.open(spawn)
             await ended.wait()
         finally:
             self.booth.close()

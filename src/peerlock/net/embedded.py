@@ -21,6 +21,8 @@ from peerlock.node.residence import AtVoters
 from peerlock.node.voting import Envelope, Ruling, Salute, Vouch
 from peerlock.node.wire import OLDEST, VERSION
 
+LISTEN_AGAIN_S = 1.0
+
 
 class EmbeddedRegistry(LeasedRegistry):
     """A member's: it beats to every voter. It is one itself, if its name is among them."""
@@ -54,11 +56,19 @@ class EmbeddedRegistry(LeasedRegistry):
         self.redial(self.voters)
 
     async def _open(self, booth: Booth) -> None:
-        try:
-            await booth.open(self.bureau.spawn)
-        except RegistryError as problem:
-            booth.refused = str(problem)
-            log.error("group %s: %s", self.group, problem)
+        """Another process may have the port for a moment: it is tried until it can be had."""
+        said_so = False
+        while True:
+            try:
+                await booth.open(self.bureau.spawn)
+                return
+            except RegistryError as problem:
+                booth.refused = str(problem)
+                if not said_so:
+                    log.error("group %s: %s It is tried again until it can.", self.group, problem)
+                said_so = True
+            await asyncio.sleep(LISTEN_AGAIN_S)
+            booth.refused = ""
 
     def redial(self, voters: Voters) -> None:
         for name in [name for name in self.diallers if name not in dict(voters)]:

@@ -101,7 +101,9 @@ class EtcdStore:
                     f"{endpoint}/v3{path}", json=body, headers=headers, ssl=self.tls,
                     timeout=aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=ANSWER_S / 2),
                 ) as answer:  # fmt: skip
-                    found: dict[str, Any] = await answer.json(content_type=None)
+                    found: Any = await answer.json(content_type=None)
+                    if not isinstance(found, dict):
+                        raise ValueError(f"{answer.status} {answer.reason}, and no JSON object")
                     error = str(found.get("error", ""))
                     if answer.status == 401 or found.get("code") == 16 or any(words in error for words in STALE_TOKEN):
                         self.token = None  # it has run out
@@ -200,7 +202,7 @@ class EtcdStore:
                 async for line in answer.content:
                     if b'"events"' in line:
                         return
-        except (aiohttp.ClientError, TimeoutError, RuntimeError) as problem:
+        except (aiohttp.ClientError, TimeoutError, RuntimeError, ValueError) as problem:
             raise OSError(str(problem)) from None
         raise OSError("the watch has ended")
 

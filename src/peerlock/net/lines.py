@@ -17,6 +17,7 @@ from typing import Any
 
 from peerlock.errors import ProtocolError
 from peerlock.net.certificates import name_in
+from peerlock.net.dialling import dialled
 from peerlock.net.registry import Endpoint
 from peerlock.net.shell import long_lived
 from peerlock.node.voting import Envelope, Salute, Word, enveloped, unsealed
@@ -25,7 +26,7 @@ from peerlock.node.wire import LENGTH, incompatible
 log = logging.getLogger("peerlock")
 
 LARGEST = 2**20
-CONNECT_S = 1.0
+CONNECT_S = 1.0  # or a quarter of a lease: who is farther away than that cannot renew one
 SALUTE_S = 5.0
 AGAIN_S = (0.02, 0.1, 0.3, 0.5)
 STRANGERS = 256
@@ -193,9 +194,7 @@ class Dialler:
             tries += 1
 
     async def once(self) -> None:
-        # Not wait_for: if it is cancelled in the moment in which the line is there, nobody closes that.
-        async with asyncio.timeout(CONNECT_S):
-            transport, line = await connected(self.party, self.name, self.where)
+        transport, line = await connected(self.party, self.name, self.where)
         self.line = line
         try:
             await asyncio.shield(line.closed)
@@ -223,10 +222,9 @@ class Dialler:
 
 async def connected(party: Party, name: str, where: Endpoint) -> tuple[asyncio.Transport, Line]:
     """A line to the voter of that name."""
-    tls = party.tls[0] if party.tls is not None else None
-    return await asyncio.get_running_loop().create_connection(
-        lambda: Line(party, name), where.host, where.port, ssl=tls, server_hostname=name if tls is not None else None,
-        local_addr=(party.source, 0) if party.source is not None else None,
+    return await dialled(
+        lambda: Line(party, name), where, name=name, tls=party.tls[0] if party.tls is not None else None,
+        source=party.source, connect_s=max(CONNECT_S, party.lease_s / 4),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlock.errors import UsageError
 from peerlock.net.host import check_name
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Voters = tuple[tuple[str, str], ...]
 
 ORDER_S = 20.0  # for a voter to be replaced
-REACH_S = 3.0
+REACH_S = 3.0  # to say who it is
 
 
 async def give_order(
@@ -42,8 +42,7 @@ async def give_order(
         client = _Operator(group, tls, name, order)
         where: Endpoint = parse_address(voter, address)
         try:
-            async with asyncio.timeout(REACH_S):
-                transport, _ = await connected(client, voter, where)
+            transport, _ = await connected(client, voter, where)
             try:
                 return await asyncio.wait_for(client.outcome, ORDER_S)
             finally:
@@ -55,12 +54,21 @@ async def give_order(
     return Outcome(False, f"No voter has carried it out: {'; '.join(problems)}.")
 
 
+class Wanted(NamedTuple):
+    """An order, as a list of voters in the place of the one that there was when it came."""
+
+    line: Line
+    order: Order
+    before: Voters
+    voters: Voters
+
+
 class Orders:
     """What a voter was told to have decided, and on which line it says how that ended."""
 
     def __init__(self, booth: Booth) -> None:
         self.booth = booth
-        self.waiting: list[tuple[Line, Voters]] = []
+        self.waiting: list[Wanted] = []  # the first one is under way
 
     def take(self, line: Line, order: Order) -> None:
         booth = self.booth
@@ -82,11 +90,12 @@ class Orders:
             line.say(Outcome(False, str(problem)))
             return
         voters = tuple((order.new, order.address) if name == order.old else (name, at) for name, at in before.items())
-        booth.spawn(self.carry_out(line, order, voters))
+        booth.spawn(self.carry_out(Wanted(line, order, tuple(before.items()), voters)))
 
-    async def carry_out(self, line: Line, order: Order, voters: Voters) -> None:
+    async def carry_out(self, wanted: Wanted) -> None:
         """If the new voter is there, and is who it should be: one that nobody reaches would cost the majority."""
-        booth, where = self.booth, parse_address(order.new, order.address)
+        booth, line, order = self.booth, wanted.line, wanted.order
+        where = parse_address(order.new, order.address)
         try:
             await Visitor(booth).reach(order.new, where)
         except (OSError, TimeoutError) as problem:
@@ -94,23 +103,38 @@ class Orders:
             sentence = f"The new voter {order.new} at {where} is not reached from {booth.name}: {why}. Start it first."
             line.say(Outcome(False, sentence))
             return
-        if booth.office is not None and not line.closed.done():
-            self.waiting.append((line, voters))
-            booth.office.order(voters, booth.clock())
+        if line.closed.done():
+            return
+        if booth.decided_here.voters != wanted.before:
+            self.take(line, order)  # others were made voters meanwhile: what is wanted now is another list
+            return
+        self.waiting.append(wanted)
+        self.next_one()
+
+    def next_one(self) -> None:
+        """Have the first one decided; of two at once, the second must know what came of the first."""
+        office = self.booth.office
+        if office is not None and self.waiting and office.voter.wanted != self.waiting[0].voters:
+            office.order(self.waiting[0].voters, self.booth.clock())
 
     def decided(self, decision: Decision) -> None:
-        for line, voters in self.waiting:
-            if decision.voters == voters:
+        waiting, self.waiting = self.waiting, []
+        for wanted in waiting:
+            if decision.voters == wanted.voters:
                 names = ", ".join(decision.electors)
-                line.say(Outcome(True, f"The voters are now {names}, from epoch {decision.epoch} on."))
-        self.waiting = [order for order in self.waiting if order[1] != decision.voters]
+                wanted.line.say(Outcome(True, f"The voters are now {names}, from epoch {decision.epoch} on."))
+            elif decision.voters == wanted.before:
+                self.waiting.append(wanted)
+            else:
+                self.take(wanted.line, wanted.order)
 
     def lost(self, line: Line) -> None:
         office = self.booth.office
-        given_up = [voters for asked, voters in self.waiting if asked is line]
-        self.waiting = [order for order in self.waiting if order[0] is not line]
+        given_up = [wanted.voters for wanted in self.waiting if wanted.line is line]
+        self.waiting = [wanted for wanted in self.waiting if wanted.line is not line]
         if office is not None and office.voter.wanted in given_up:
             office.voter.wanted = ()  # whoever wanted it has gone; if it was proposed, it may still be decided
+            self.next_one()
 
 
 class Visitor(Party):
@@ -124,8 +148,7 @@ class Visitor(Party):
         self.met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def reach(self, name: str, where: Endpoint) -> None:
-        async with asyncio.timeout(REACH_S):
-            transport, _ = await connected(self, name, where)
+        transport, _ = await connected(self, name, where)
         try:
             await asyncio.wait_for(self.met, REACH_S)
         finally:

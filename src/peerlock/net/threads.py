@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 import os
 import selectors
 import socket
@@ -37,6 +36,7 @@ from typing import Any
 from peerlock.contract import Mode
 from peerlock.errors import LockTimeout, NodeClosed, PeerlockError
 from peerlock.net.certificates import name_in
+from peerlock.net.dialling import is_numeric, resolved
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
 from peerlock.net.pace import YIELD_S
@@ -46,6 +46,7 @@ from peerlock.net.status import NodeStatus
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
+ACCEPT_AGAIN_S = 1.0  # when this process or the machine has no room for another socket
 FAREWELL_S = 2.0  # for the group to know that this node is gone
 
 
@@ -418,10 +419,12 @@ class ThreadNode(Shell):
             for link in list(self.up):
                 link.close()
             self.ring()
-        if threading.current_thread() is not self.reader and self.reader.ident is not None:
-            self.reader.join()
-        self.registry.left(FAREWELL_S)
-        self.registry.close()
+        try:
+            if threading.current_thread() is not self.reader and self.reader.ident is not None:
+                self.reader.join()
+            self.registry.left(FAREWELL_S)
+        finally:
+            self.registry.close()  # also if a signal's handler raises meanwhile
 
     def collect(self) -> None:
         """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
@@ -525,10 +528,18 @@ class ThreadNode(Shell):
     def _accept(self, listening: Any) -> None:
         try:
             made, _ = listening.accept()
-        except OSError:
+        except OSError as problem:
+            if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self.complain(f"a link that came was not made: {problem.strerror}")
+                self.selector.unregister(listening)  # or the reader would do nothing else
+                self.after(ACCEPT_AGAIN_S, lambda: self._listen_again(listening))
             return
         made.setblocking(False)
         self._take_in(made)
+
+    def _listen_again(self, listening: socket.socket) -> None:
+        if listening in self.listening:
+            self.selector.register(listening, selectors.EVENT_READ, "accept")
 
     def _take_in(self, made: socket.socket) -> None:
         if made.family != socket.AF_UNIX:
@@ -633,7 +644,8 @@ class ThreadNode(Shell):
         with self.mutex:
             before, self.listening = self.listening, []
             for old in before:
-                self.selector.unregister(old)
+                with contextlib.suppress(KeyError):  # it rests
+                    self.selector.unregister(old)
                 old.close()
             self.listening = self.registry.listeners()
             for made in self.listening:
@@ -657,18 +669,6 @@ class ThreadNode(Shell):
 
     def __exit__(self, *what: object) -> None:
         self.leave()
-
-
-def resolved(where: Endpoint) -> list[Any]:
-    return socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
-
-
-def is_numeric(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def started(node: ThreadNode, timeout: float | None = None) -> ThreadNode:
