@@ -132,6 +132,7 @@ class Voter(State):
     def ran_out(self, peer: Peer | None) -> None:
         self.vouched = tuple(entry for entry in self.vouched if entry[0] != peer)
         self.joiners = tuple(joiner for joiner in self.joiners if joiner != peer)
+        self.leavers = tuple(leaver for leaver in self.leavers if leaver != peer or peer in self.decided.members)
         self.apart = tuple(pair for pair in self.apart if pair[0] != peer)
 
     def on_beat(self, beat: Beat, now: float, out: Votes) -> None:
@@ -161,9 +162,12 @@ class Voter(State):
             out.answer(peer, Vouch(beat.number, False, newer, "it is no member"))
 
     def on_leave(self, peer: Peer) -> None:
-        """It has stopped believing, for good."""
+        """It has stopped believing, for good. Of one that was never let in this is known for as long as an earlier word of
+        it, that it wants in, may still be under way.
+        """
         self.joiners = tuple(joiner for joiner in self.joiners if joiner != peer)
-        self.leavers = _with(self.leavers, peer)
+        if peer in self.decided.members or any(entry[0] == peer for entry in self.vouched):
+            self.leavers = _with(self.leavers, peer)
 
     def refuses(self, beat: Beat) -> str:
         """Why a member is not renewed; nothing: it is."""

@@ -129,7 +129,7 @@ class LeasedWorld(Faults):
         return Result(self.seed, self.grants, self.faults, epoch, messages, self.now)
 
     def nobody_hoards(self) -> None:
-        """What is kept for others, for later and for the dead is what is still needed, and a little that is under way."""
+        """What is kept for others, for later and for the dead is what is still needed, and a little more."""
         alive = sum(process.alive for process in self.processes)
         for process in self.processes:
             assert isinstance(process, LeasedProcess)
@@ -137,7 +137,7 @@ class LeasedWorld(Faults):
             if not process.alive or process.leaving or process.hung or core.view.wedged:
                 continue
             hoards = {
-                "what others have acknowledged": any(self.superfluous(process, peer) > 8 for peer in core.sessions),
+                "what others have acknowledged": any(self.superfluous(process, peer) for peer in core.sessions),
                 "messages of an epoch to come": bool(core.early),
                 "sessions of those who are gone": any(
                     self.is_gone(peer) for peer in core.sessions.keys() - process.links.keys() - set(core.view.coming)
@@ -158,9 +158,11 @@ class LeasedWorld(Faults):
         return not process.alive or process.peer != peer
 
     def superfluous(self, process: Process, peer: Peer) -> int:
-        """How many messages a process keeps for a peer that has acknowledged them."""
-        other = self.by_peer[peer].core.sessions.get(process.peer)
-        if other is None:
+        """How many messages a process keeps for a peer that has acknowledged them, and nothing of that is under way."""
+        link, other = process.links.get(peer), self.by_peer[peer].core.sessions.get(process.peer)
+        if other is None or link is None or not link.up or link not in process.greeted or process.paused:
+            return 0  # what was under way when a link broke is told with the next hello
+        if link.due[link.ends.index(process)] >= self.now:
             return 0
         return sum(number <= other.acknowledged for number, _, _ in process.core.sessions[peer].kept)
 
