@@ -246,3 +246,38 @@ def test_settings_that_cannot_be() -> None:
         EtcdRegistry("g", Etcd(()))
     with pytest.raises(UsageError, match="certificates for etcd"):
         EtcdRegistry("g", Etcd(("https://127.0.0.1:1",), ca="/nowhere/ca.pem"))
+
+
+def test_an_endpoint_that_answers_nothing_is_left_for_the_next(tmp_path: Path) -> None:
+    """A proxy without a server behind it: 503, and not a word."""
+    heard = list[int]()
+
+    def answers(number: int, words: bytes) -> Any:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                await reader.readuntil(b"\r\n\r\n")
+                heard.append(number)
+                writer.write(words)
+                await writer.drain()
+            writer.close()
+
+        return answer
+
+    async def whole() -> None:
+        nothing = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        something = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+        servers = [
+            await asyncio.start_server(answers(number, words), "127.0.0.1", 0)
+            for number, words in enumerate((nothing, something))
+        ]
+        endpoints = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
+        store = EtcdStore("g", Etcd(endpoints=tuple(endpoints)))
+        with pytest.raises(OSError, match="503 Service Unavailable"):
+            await store.post("/kv/range", {})
+        assert await store.post("/kv/range", {}) == {}
+        await store.close()
+        for server in servers:
+            server.close()
+
+    asyncio.run(whole())
+    assert heard == [0, 1]

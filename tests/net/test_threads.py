@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,3 +133,25 @@ def test_asyncio_and_threads_in_one_group(tmp_path: Path) -> None:
                 pass
         thread.join(30)
         assert not thread.is_alive()
+
+
+def test_without_a_descriptor_left_the_reader_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener stays readable as long as nobody accepts: whoever only tries again does nothing else."""
+    tries, real, full = list[float](), socket.socket.accept, [True]
+
+    def accept(self: socket.socket) -> Any:
+        tries.append(time.monotonic())
+        if full[0]:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(self)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with group(tmp_path, "a") as (first,), contextlib.ExitStack() as stack:
+        joining = threading.Thread(target=lambda: stack.enter_context(peerlock.sync.join("g", dir=tmp_path, name="b")))
+        joining.start()
+        time.sleep(1.0)
+        assert 1 <= len(tries) <= 5
+        full[0] = False
+        joining.join(20)
+        assert not joining.is_alive()
+        assert set(first.members) == {"a", "b"}

@@ -227,3 +227,20 @@ def test_a_new_voter_that_has_not_heard_of_it_is_told_by_the_gossip_of_an_old_on
     assert to == "v4"
     waits.receive("v3", ruling, 0.3)
     assert waits.voter.votes_here
+
+
+def test_who_left_without_having_been_let_in_is_not_remembered_for_ever() -> None:
+    at, out = voter(), Ear()
+    for number in range(100, 200):
+        stranger = Peer("s", number)
+        at.expire(0.0)
+        at.on_beat(Beat(1, stranger, 1, "join"), 0.0, out)
+        assert stranger in at.joiners
+        at.on_beat(Beat(2, stranger, 1, "leave"), 0.0, out)
+        at.on_beat(Beat(1, stranger, 1, "join"), 0.0, out)  # said before it left, and late
+        assert stranger not in at.joiners
+        at.on_beat(Beat(2, Peer("t", number), 1, "leave"), 0.0, out)
+    at.on_beat(Beat(1, A, 1, "leave"), 0.0, out)
+    at.expire(promise_s(5.0) + 1.0)
+    assert at.leavers == (A,), "a member is remembered until it is out"
+    assert not at.joiners

@@ -117,7 +117,7 @@ class Booth(Party):
 
     def start_if_cleared(self) -> None:
         """A voter votes when enough of the others have confirmed that its record is not an old copy."""
-        if self.office is not None or self.refused:
+        if self.office is not None or self.refused or self.retry is not None:
             return
         decided = self.stored.record.decided
         if decided.epoch == 0:
