@@ -7,6 +7,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +23,7 @@ from peerlock.bench.peers.side_by_side import (
     compare,
     contended,
     median_of,
+    over_runs,
     targets,
 )
 from peerlock.bench.peers.tables import shown
@@ -34,8 +36,9 @@ BY_NAME = {row.name: row for row in ROWS}
 
 @pytest.mark.parametrize(
     "name",
-    ["peerlock", "peerlock, threads", "peerlock, ricart-agrawala", "flock", "multiprocessing.Lock", "Redis BLPOP",
-     "redis-py Lock, 1 ms", "PostgreSQL advisory", "etcd lock", "PySyncObj, no batches"],
+    ["peerlock", "peerlock, threads", "peerlock, ricart-agrawala", "flock", "multiprocessing.Lock", "peerlock, TCP",
+     "Redis BLPOP", "Redis BLPOP, Unix socket", "redis-py Lock, 1 ms", "PostgreSQL advisory", "PostgreSQL, Unix socket",
+     "etcd lock", "PySyncObj, no batches"],
 )  # fmt: skip
 def test_every_lock_excludes(name: str, tmp_path: Path) -> None:
     row = BY_NAME[name]
@@ -87,7 +90,7 @@ def test_what_is_not_installed_is_skipped_with_the_command(monkeypatch: pytest.M
 
 def test_rows_are_chosen_by_how_their_names_begin() -> None:
     assert len(chosen([])) == len(ROWS)
-    assert [row.name for row in chosen(["redis b", "flock"])] == ["flock", "Redis BLPOP"]
+    assert [row.name for row in chosen(["redis b", "flock"])] == ["flock", "Redis BLPOP", "Redis BLPOP, Unix socket"]
     with pytest.raises(UsageError, match=r"Nothing here is called 'zebra'\. There are: peerlock; "):
         chosen(["zebra"])
 
@@ -108,6 +111,27 @@ def test_targets_are_ratios() -> None:
     rows["peerlock"] = figures(1.1, 11_000, fairness=0.5, parked=100.0)
     missed = [target for target in targets(rows) if not target.met]
     assert len(missed) == 8
+
+
+def test_what_must_never_be_is_not_made_better_by_other_runs() -> None:
+    good, bad = figures(1.0, 10), figures(1.0, 10)
+    bad.contended = {3: msgspec.structs.replace(good.contended[3], lost_updates=1.0)}
+    middle: Figures = median_of([good, bad, good])
+    assert middle.contended[3].lost_updates == 1
+    (lost,) = (
+        each for each in over_runs([{"peerlock": good}, {"peerlock": bad}]) if each.words.endswith("lost updates")
+    )
+    assert (lost.value, lost.met) == (1.0, False)
+
+
+def test_a_target_is_the_median_of_what_each_run_says() -> None:
+    runs = [
+        {"peerlock": figures(1.0, ours), "Redis BLPOP": figures(100.0, theirs)}
+        for ours, theirs in ((20, 10), (50, 10), (90, 50))
+    ]
+    (found,) = (each for each in over_runs(runs) if each.words.startswith("peerlock: 3 processes, owner changes"))
+    assert found.of_runs == (2.0, 5.0, 1.8)
+    assert (found.value, found.met) == (2.0, True)
 
 
 def test_medians_field_by_field() -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.bench.peers.drivers import Driver, Ours, Row
-from peerlock.bench.peers.scenes import SCENES, STOP, percentile, play
+from peerlock.bench.peers.drivers import Driver, Ours, OursAnywhere, Row
+from peerlock.bench.peers.scenes import SCENES, STOP, percentile, play, rare_us
 from peerlock.bench.peers.servers import STARTERS, is_installed
 from peerlock.bench.peers.side_by_side import contended
 from peerlock.errors import Unfinished
@@ -27,8 +27,8 @@ NODES, NAMES, WAITERS = (2, 3, 5, 8, 12, 16, 20), (1, 100, 10_000, 100_000), (1,
 FORMULAS: dict[str, Callable[[int], int]] = {
     "suzuki-kasami-a": lambda n: n, "ricart-agrawala": lambda n: 2 * (n - 1), "dijkstra-ring": lambda n: 2
 }  # fmt: skip
+BY_ENTRY = ("ricart-agrawala",)  # every entry has messages, whoever had it last
 REGISTRIES = ("host", "fixed list", "fixed list, TLS", "voters", "etcd")
-LONG_LEASE_S = 5.0
 
 
 class Members(Struct, frozen=True):
@@ -37,7 +37,7 @@ class Members(Struct, frozen=True):
     algorithm: str
     nodes: int
     owner_changes_a_second: float
-    messages_a_change: float
+    messages_a_change: float  # or an entry, as the formula
     formula: int
     cpu_us_a_change: float
     fairness: float
@@ -56,7 +56,7 @@ class Waiters(Struct, frozen=True):
     grants_a_second: float
     owner_changes_a_second: float
     wait_us: float
-    wait_99_us: float
+    wait_99_us: float | None
 
 
 class Kind(Struct, frozen=True):
@@ -74,37 +74,6 @@ class Curves(Struct):
     waiters: list[Waiters]
     kinds: list[Kind]
     skipped: dict[str, str]
-
-
-class OursAnywhere(Ours):
-    """This lock with any registry; `options` says which, besides what the scene wants to know."""
-
-    async def open(self) -> None:
-        options = dict(self.place.options)
-        self.count: int = options.pop("count", 1)
-        kind, names = options.pop("kind", "host"), [f"n{number}" for number in range(self.place.of)]
-        name, where = names[self.place.number], Path(self.place.directory)
-        if kind != "host":
-            options |= {"name": name, "state": where / f"state-{name}"}
-        if kind.startswith("fixed list"):
-            options["nodes"] = self.addresses(names)
-        if kind == "fixed list, TLS":
-            certs = Path(options.pop("certs"))
-            options["tls"] = {
-                "ca": str(certs / "ca.pem"), "cert": str(certs / f"{name}.pem"), "key": str(certs / f"{name}.key")
-            }  # fmt: skip
-        if kind == "voters":
-            options |= {"voters": self.addresses(names[:3]), "first_start": True, "lease_s": LONG_LEASE_S}
-        if kind == "etcd":
-            options |= {"etcd": {"endpoints": [self.place.address]}, "lease_s": LONG_LEASE_S}
-        self.place = type(self.place)(str(where), "", self.place.number, self.place.of, options)
-        if kind == "host":
-            await super().open()
-        else:
-            await self.enter({key: value for key, value in options.items() if key != "dir"})
-
-    def addresses(self, names: list[str]) -> dict[str, str]:
-        return {name: f"127.0.0.1:{port}" for name, port in zip(names, self.place.address.split(), strict=False)}
 
 
 # -- scenes of this lock alone -----------------------------------------------------------------------------
@@ -180,9 +149,10 @@ def members(seconds: float, step: Callable[[str], None]) -> Iterable[Members]:
             told = play(row(algorithm=algorithm), "contended", n, seconds)
             found = contended(told)
             changes, messages = sum(each["changes"] for each in told), sum(each["messages"] for each in told)
+            of_these = sum(each["entries"] for each in told) if algorithm in BY_ENTRY else changes
             cpu = sum(each["cpu_s"] for each in told)
             yield Members(
-                algorithm, n, found.owner_changes_a_second, messages / max(1, changes), formula(n),
+                algorithm, n, found.owner_changes_a_second, messages / max(1, of_these), formula(n),
                 cpu / max(1, changes) * 1e6, found.fairness, found.lost_updates,
             )  # fmt: skip
 
@@ -202,7 +172,7 @@ def by_waiters(seconds: float, step: Callable[[str], None]) -> Iterable[Waiters]
         waits = [wait for each in told for wait in each["waits"]]
         yield Waiters(
             count, sum(each["entries"] for each in told) / took, sum(each["changes"] for each in told) / took,
-            percentile(waits, 0.5) * 1e6, percentile(waits, 0.99) * 1e6,
+            percentile(waits, 0.5) * 1e6, rare_us(waits),
         )  # fmt: skip
 
 
@@ -218,11 +188,9 @@ def kinds(seconds: float, step: Callable[[str], None], skipped: dict[str, str]) 
             if kind.endswith("TLS"):
                 options["certs"] = make_certs(Path(place) / "certs")
             found = []
-            for scene, of in (("uncontended", 3), ("contended", 3), ("parked", 2)):
-                if kind == "voters":
-                    of = 3  # all voters must be there
+            for scene in ("uncontended", "contended", "parked"):
                 with tempfile.TemporaryDirectory(dir=place) as fresh, STARTERS[server](Path(fresh)) as address:
-                    found.append(play(row(**options), scene, of, seconds, address))
+                    found.append(play(row(**options), scene, 3, seconds, address))
         times = [each for told in found[2] for each in told["times"]]
         if not times:
             raise Unfinished(f"No hand-over was seen with {kind}: run it again, for longer.")

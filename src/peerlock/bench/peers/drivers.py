@@ -13,6 +13,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from msgspec import Struct
 from peerlock.bench.peers.servers import PACKAGES, is_installed
 
 LEASE_S = 60  # of locks that have one: long enough for nobody to lose it
+LONG_LEASE_S = 5.0  # of this lock, where it has one
 
 
 class Place(Struct, frozen=True):
@@ -177,6 +179,37 @@ class OursInThreads(Blocking):
         return self.node.core.table.messages
 
 
+class OursAnywhere(Ours):
+    """This lock with any registry; `options` says which, besides what the scene wants to know."""
+
+    async def open(self) -> None:
+        options = dict(self.place.options)
+        self.count: int = options.pop("count", 1)
+        kind, names = options.pop("kind", "host"), [f"n{number}" for number in range(self.place.of)]
+        name, where = names[self.place.number], Path(self.place.directory)
+        if kind != "host":
+            options |= {"name": name, "state": where / f"state-{name}"}
+        if kind.startswith("fixed list"):
+            options["nodes"] = self.addresses(names)
+        if kind == "fixed list, TLS":
+            certs = Path(options.pop("certs"))
+            options["tls"] = {
+                "ca": str(certs / "ca.pem"), "cert": str(certs / f"{name}.pem"), "key": str(certs / f"{name}.key")
+            }  # fmt: skip
+        if kind == "voters":
+            options |= {"voters": self.addresses(names[:3]), "first_start": True, "lease_s": LONG_LEASE_S}
+        if kind == "etcd":
+            options |= {"etcd": {"endpoints": [self.place.address]}, "lease_s": LONG_LEASE_S}
+        self.place = type(self.place)(str(where), "", self.place.number, self.place.of, options)
+        if kind == "host":
+            await super().open()
+        else:
+            await self.enter({key: value for key, value in options.items() if key != "dir"})
+
+    def addresses(self, names: list[str]) -> dict[str, str]:
+        return {name: f"127.0.0.1:{port}" for name, port in zip(names, self.place.address.split(), strict=False)}
+
+
 # -- of one machine ----------------------------------------------------------------------------------------
 
 
@@ -224,26 +257,32 @@ class Flock(Blocking):
 # -- of a server -------------------------------------------------------------------------------------------
 
 
+def _redis(place: Place, options: dict[str, Any]) -> Any:
+    """One connection that is not shared, and hiredis reads from it: as fast as redis-py gets."""
+    import redis
+
+    port, path = place.address.split()
+    where = {"unix_socket_path": path} if options.pop("unix", False) else {"port": int(port)}
+    return redis.Redis(single_connection_client=True, **where)
+
+
 class RedisLock(Blocking):
     async def open(self) -> None:
-        import redis
-
-        self.redis = redis.Redis(port=int(self.place.address))
+        self.options = dict(self.place.options)
+        self.redis = _redis(self.place, self.options)
 
     async def close(self) -> None:
         self.redis.close()
 
     def use(self, name: str) -> None:
-        self.lock = self.redis.lock(name, timeout=LEASE_S, **self.place.options)
+        self.lock = self.redis.lock(name, timeout=LEASE_S, **self.options)
 
 
 class RedisToken(Blocking):
     """A list with one element: whoever takes it out has the lock. Whoever dies with it takes it along."""
 
     async def open(self) -> None:
-        import redis
-
-        self.redis = redis.Redis(port=int(self.place.address))
+        self.redis = _redis(self.place, dict(self.place.options))
 
     async def close(self) -> None:
         self.redis.close()
@@ -265,6 +304,11 @@ class Postgres(Blocking):
         import psycopg
 
         self.connection = psycopg.connect(self.place.address, autocommit=True)
+        if self.place.options.get("unix"):
+            found = self.connection.execute("show unix_socket_directories").fetchone()
+            assert found is not None
+            self.connection.close()
+            self.connection = psycopg.connect(self.place.address, host=found[0], autocommit=True)
         self.cursor = self.connection.cursor()
 
     async def close(self) -> None:
@@ -296,7 +340,9 @@ class Kazoo(Blocking):
 
 
 class EtcdLock(Driver):
-    """The lock service, through the gateway, with a lease of the client's own."""
+    """The lock service, through the JSON gateway, with a lease of the client's own. There is no client of it for Python that is
+    kept up: aiohttp and JSON are what its documentation shows for languages without one.
+    """
 
     async def open(self) -> None:
         import aiohttp
@@ -326,7 +372,9 @@ class EtcdLock(Driver):
 
 
 class PySyncObj(Blocking):
-    """Every process is a replica. It can only try, so it tries again."""
+    """Every process is a replica. It can only try, so it tries again. A release waits for its answer: one that was lost with
+    a leader would stop everybody for a minute.
+    """
 
     async def open(self) -> None:
         from pysyncobj import SyncObj, SyncObjConf
@@ -364,42 +412,51 @@ class PySyncObj(Blocking):
 
 
 class Nats(Driver):
-    """A key that only one can create; whoever waits watches it."""
+    """A key that only one can write when it was deleted, by the number of that deletion; whoever waits watches it."""
+
+    watcher: Any = None
 
     async def open(self) -> None:
         import nats
+        from nats.js.api import StorageType
 
         self.client = await nats.connect(self.place.address)
         stream = self.client.jetstream()
-        self.bucket = await stream.create_key_value(bucket="locks")
+        self.bucket = await stream.create_key_value(bucket="locks", storage=StorageType.MEMORY)
 
     async def close(self) -> None:
         await self.client.close()
 
     def use(self, name: str) -> None:
-        self.name = name
+        self.name, self.watcher = name, None
+        self.free_since: int | None = 0  # the number of the last deletion; None: it is not known
+        self.written = 0
 
     async def acquire(self) -> None:
         from nats.js.errors import KeyWrongLastSequenceError
 
-        try:
-            await self.bucket.create(self.name, b"")
-            return
-        except KeyWrongLastSequenceError:
-            watcher: Any = await self.bucket.watch(self.name)
-        try:
-            async for entry in watcher:
-                if entry is None or entry.operation is None:
-                    continue
-                try:
-                    await self.bucket.create(self.name, b"")
-                    return
-                except KeyWrongLastSequenceError:
-                    continue
-        finally:
-            await watcher.stop()
+        while True:
+            if self.free_since is None:
+                await self.deleted()
+            assert self.free_since is not None
+            try:
+                self.written = await self.bucket.update(self.name, b"", last=self.free_since)
+                return
+            except KeyWrongLastSequenceError:
+                self.written, self.free_since = self.free_since, None
+
+    async def deleted(self) -> None:
+        """Wait until it is, later than what was written last."""
+        if self.watcher is None:
+            self.watcher = await self.bucket.watch(self.name)
+        async for entry in self.watcher:
+            if entry is not None and entry.operation is not None and entry.revision > self.written:
+                self.free_since = entry.revision
+                return
 
     async def release(self) -> None:
+        # Not the number of our own deletion: who asks with that is there again before any other has heard of it.
+        self.free_since = None
         await self.bucket.delete(self.name)
 
 
@@ -466,6 +523,7 @@ class Row(Struct, frozen=True):
     networked: bool = True  # it works, or could, across hosts
     ours: bool = False
     within: bool = False  # one process: nobody can wait for it in another
+    warm_up_s: float = 0.0  # of a server that is compiled while it runs
 
     def missing(self) -> str:
         """The command that installs what it needs; nothing: it is there."""
@@ -477,11 +535,12 @@ class Row(Struct, frozen=True):
         return " && ".join(commands)
 
 
-def _ours(name: str, loop: str = "uvloop", driver: type[Driver] = Ours, **options: Any) -> Row:
+def _ours(name: str, loop: str = "uvloop", driver: type[Driver] = Ours, server: str = "", **options: Any) -> Row:
     modules = ("prometheus_client", *(("uvloop",) if loop == "uvloop" else ()))
-    return Row(name, driver, modules=modules, options=options, loop=loop, ours=True)
+    return Row(name, driver, server, modules, options, loop, ours=True)
 
 
+REDIS = ("redis", "hiredis")
 ROWS: tuple[Row, ...] = (
     _ours("peerlock"),
     _ours("peerlock, SCHED_BATCH", driver=OursInBatch),
@@ -490,16 +549,19 @@ ROWS: tuple[Row, ...] = (
     _ours("peerlock, dijkstra-ring", algorithm="dijkstra-ring"),
     _ours("peerlock, carvalho-roucairol", algorithm="carvalho-roucairol"),
     _ours("peerlock, ricart-agrawala", algorithm="ricart-agrawala"),
+    _ours("peerlock, TCP", driver=OursAnywhere, server="ports", kind="fixed list"),
     Row("asyncio.Lock", AsyncioLock, networked=False, within=True),
     Row("multiprocessing.Lock", Multiprocessing, networked=False),
     Row("flock", Flock, networked=False),
-    Row("redis-py Lock", RedisLock, "redis", ("redis",)),
-    Row("redis-py Lock, 1 ms", RedisLock, "redis", ("redis",), {"sleep": 0.001}),
-    Row("Redis BLPOP", RedisToken, "redis", ("redis",)),
+    Row("redis-py Lock", RedisLock, "redis", REDIS),
+    Row("redis-py Lock, 1 ms", RedisLock, "redis", REDIS, {"sleep": 0.001}),
+    Row("Redis BLPOP", RedisToken, "redis", REDIS),
+    Row("Redis BLPOP, Unix socket", RedisToken, "redis", REDIS, {"unix": True}, networked=False),
     Row("PostgreSQL advisory", Postgres, "postgres", ("psycopg",)),
-    Row("ZooKeeper, kazoo", Kazoo, "zookeeper", ("kazoo",)),
-    Row("etcd lock", EtcdLock, "etcd", ("aiohttp",)),
+    Row("PostgreSQL, Unix socket", Postgres, "postgres", ("psycopg",), {"unix": True}, networked=False),
+    Row("ZooKeeper, kazoo", Kazoo, "zookeeper", ("kazoo",), warm_up_s=4.0),
+    Row("etcd lock", EtcdLock, "etcd", ("aiohttp", "uvloop"), loop="uvloop"),
     Row("PySyncObj", PySyncObj, "ports", ("pysyncobj",)),
     Row("PySyncObj, no batches", PySyncObj, "ports", ("pysyncobj",), {"appendEntriesUseBatch": False}),
-    Row("NATS KV", Nats, "nats", ("nats",)),
+    Row("NATS KV", Nats, "nats", ("nats", "uvloop"), loop="uvloop"),
 )  # fmt: skip

@@ -64,10 +64,13 @@ def _says(port: int, words: bytes, answer: bytes) -> bool:
 
 @contextlib.contextmanager
 def redis(directory: Path) -> Iterator[str]:
-    port = free_port()
-    words = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory), "--save", ""]
+    port, path = free_port(), directory / "redis.socket"
+    words = [
+        "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", str(path), "--dir", str(directory),
+        "--save", "",
+    ]  # fmt: skip
     with _running(directory, "redis-server", words, lambda: _says(port, b"PING\r\n", b"PONG")):
-        yield str(port)
+        yield f"{port} {path}"
 
 
 @contextlib.contextmanager
@@ -93,7 +96,7 @@ def _postgres(directory: Path) -> Iterator[str]:
     )  # fmt: skip
     if made.returncode:
         raise Unfinished(f"PostgreSQL did not start: {made.stderr.decode(errors='replace')[-400:]}")
-    words = [str(where / "postgres"), "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", ""]
+    words = [str(where / "postgres"), "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", str(data)]
 
     def ready() -> bool:
         asked = subprocess.run(

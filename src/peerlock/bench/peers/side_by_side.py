@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
+import shutil
 import statistics
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
 from peerlock.bench.peers.drivers import ROWS, Row, Wire
-from peerlock.bench.peers.scenes import APART, percentile, play
-from peerlock.bench.peers.servers import STARTERS
+from peerlock.bench.peers.scenes import APART, FORKED, percentile, play, rare_us
+from peerlock.bench.peers.servers import PACKAGES, STARTERS, is_installed
 from peerlock.errors import Unfinished, UsageError
 
 CROWDS = (3, 5)
 WAYS = {"contended": "", "apart": " started one by one"}
 OURS, OURS_PLAIN = "peerlock", "peerlock, asyncio"
+AT_MOST = ("at most", "lost updates")  # how the words of such targets end
 
 
 class Contended(Struct, frozen=True):
     grants_a_second: float
     owner_changes_a_second: float
     wait_us: float
-    wait_99_us: float
+    wait_99_us: float | None
     fairness: float  # fewest entries of a process over the most
-    lost_updates: float
+    lost_updates: float  # or two that were inside at once; of all runs the most
     messages_an_entry: float
     cpu_us_an_entry: float  # of the clients; what a server takes comes on top
 
@@ -62,6 +68,7 @@ class Target(Struct, frozen=True):
     value: float
     bound: float
     met: bool
+    of_runs: tuple[float, ...] = ()  # the same of each run; the median of these is the value
 
 
 class Comparison(Struct):
@@ -72,6 +79,7 @@ class Comparison(Struct):
     skipped: dict[str, str]  # and the command that installs it
     failed: dict[str, str]
     targets: list[Target]
+    about: dict[str, str] = field(default_factory=dict)  # the machine, and what ran on it
 
 
 def chosen(only: Sequence[str]) -> list[Row]:
@@ -97,49 +105,87 @@ def compare(
 ) -> Comparison:
     skipped = {row.name: row.missing() for row in rows if row.missing()}
     there = [row for row in rows if row.name not in skipped]
-    seen: dict[str, list[Figures]] = {row.name: [] for row in there}
+    seen: list[dict[str, Figures]] = []
     failed: dict[str, str] = {}
     floors: list[list[Floor]] = []
     for run in range(runs):
         step(f"run {run + 1} of {runs}: a bare message")
         floors.append(list(floor(seconds / 2)))
-        for row in there:
+        seen.append({})
+        first = run * len(there) // runs  # another row begins each time: a machine is not the same all the time
+        for row in (*there[first:], *there[:first]):
             step(f"run {run + 1} of {runs}: {row.name}")
             try:
-                seen[row.name].append(one(row, seconds))
+                seen[-1][row.name] = one(row, seconds, run)
             except Unfinished as problem:
                 failed[row.name] = str(problem)
-    middle = {name: median_of(figures) for name, figures in seen.items() if figures}
+    middle = {
+        row.name: median_of(many) for row in there if (many := [one[row.name] for one in seen if row.name in one])
+    }
     grounds = [median_of(list(same)) for same in zip(*floors, strict=True)]
-    return Comparison(runs, seconds, middle, grounds, skipped, failed, targets(middle))
+    return Comparison(runs, seconds, middle, grounds, skipped, failed, over_runs(seen), about())
 
 
-def one(row: Row, seconds: float) -> Figures:
+def about() -> dict[str, str]:
+    """The machine, and what ran on it."""
+    model = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    found = {
+        "Python": platform.python_version(), "system": f"{platform.system()} {platform.release()}",
+        "cores": str(len(os.sched_getaffinity(0))), "processor": model[0] if model else platform.machine(),
+    }  # fmt: skip
+    for package in ("uvloop", "redis", "hiredis", "psycopg", "kazoo", "aiohttp", "pysyncobj", "nats-py"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    for server, (package, _) in PACKAGES.items():
+        if is_installed(server) and shutil.which("dpkg-query"):
+            words = ["dpkg-query", "--show", "--showformat=${Version}", package]
+            told = subprocess.run(words, capture_output=True, text=True, check=False)
+            if told.returncode == 0:
+                found[package] = told.stdout
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text().splitlines()
+    return []
+
+
+def one(row: Row, seconds: float, run: int = 0) -> Figures:
     figures = Figures()
     with tempfile.TemporaryDirectory(prefix="peerlock-bench-") as place, STARTERS[row.server](Path(place)) as address:
+        if row.warm_up_s:
+            play(row, "contended", 3, row.warm_up_s, address)
         alone = play(row, "uncontended", 3, seconds / 2, address)[0]
         figures.uncontended_us, figures.uncontended_99_us = alone["us"], alone["us_99"]
         figures.over_asyncio_lock = alone["us"] / alone["asyncio_lock_us"]
         if row.within:
             return figures
-        figures.contended = {of: contended(play(row, "contended", of, seconds, address)) for of in CROWDS}
-        if row.networked:
-            figures.apart = {of: contended(play(row, "contended", of, seconds, address, start=APART)) for of in CROWDS}
+        for start in ((FORKED, APART), (APART, FORKED))[run % 2]:
+            if start == FORKED:
+                figures.contended = _crowds(row, seconds, address, start)
+            elif row.networked:
+                figures.apart = _crowds(row, seconds, address, start)
         turns = play(row, "alternation", 2, seconds, address)
         figures.alternations_a_second = sum(told["turns"] for told in turns) / max(told["seconds"] for told in turns)
         times = [time for told in play(row, "parked", 2, seconds, address) for time in told["times"]]
         if len(times) >= 10:  # a lock that never goes to who waits has no such time
-            figures.parked_us, figures.parked_99_us = percentile(times, 0.5) * 1e6, percentile(times, 0.99) * 1e6
+            figures.parked_us, figures.parked_99_us = percentile(times, 0.5) * 1e6, rare_us(times)
         if row.ours and len(two := two_cores()) == 2:
             bare = [idle_us(row.loop, seconds / 2, two)]
             times = [time for told in play(row, "parked", 2, seconds, address, two) for time in told["times"]]
             bare.append(idle_us(row.loop, seconds / 2, two))
-            figures.parked_two_cores_us = percentile(times, 0.5) * 1e6
-            figures.parked_over_bare = figures.parked_two_cores_us / statistics.mean(bare)
+            if len(times) >= 10:
+                figures.parked_two_cores_us = percentile(times, 0.5) * 1e6
+                figures.parked_over_bare = figures.parked_two_cores_us / statistics.mean(bare)
         if row.networked:
             fresh = play(row, "first touch", 5, seconds / 2, address)[0]["times"]
             figures.first_touch_us = percentile(fresh, 0.5) * 1e6
     return figures
+
+
+def _crowds(row: Row, seconds: float, address: str, start: str) -> dict[int, Contended]:
+    return {of: contended(play(row, "contended", of, seconds, address, start=start)) for of in CROWDS}
 
 
 def contended(told: Sequence[dict[str, Any]]) -> Contended:
@@ -150,9 +196,9 @@ def contended(told: Sequence[dict[str, Any]]) -> Contended:
         grants_a_second=sum(entries) / seconds,
         owner_changes_a_second=sum(each["changes"] for each in told) / seconds,
         wait_us=percentile(waits, 0.5) * 1e6,
-        wait_99_us=percentile(waits, 0.99) * 1e6,
+        wait_99_us=rare_us(waits),
         fairness=min(entries) / max(1, *entries),
-        lost_updates=sum(entries) - max(each["counter"] for each in told),
+        lost_updates=sum(entries) - max(each["counter"] for each in told) + sum(each["overlaps"] for each in told),
         messages_an_entry=sum(each["messages"] for each in told) / total,
         cpu_us_an_entry=sum(each["cpu_s"] for each in told) / total * 1e6,
     )
@@ -187,11 +233,14 @@ def idle_us(loop: str, seconds: float, cores: tuple[tuple[int, ...], ...]) -> fl
 
 
 def median_of(many: Sequence[Any]) -> Any:
-    """Field by field, and key by key."""
+    """Field by field, and key by key. What must never be is not made better by other runs."""
     first = many[0]
     if isinstance(first, Struct):
         return type(first)(
-            **{name: median_of([getattr(each, name) for each in many]) for name in first.__struct_fields__}
+            **{
+                name: (max if name == "lost_updates" else median_of)([getattr(each, name) for each in many])
+                for name in first.__struct_fields__
+            }
         )
     if isinstance(first, dict):
         return {key: median_of([each[key] for each in many if key in each]) for key in first}
@@ -199,6 +248,22 @@ def median_of(many: Sequence[Any]) -> Any:
     if not there or isinstance(first, str):
         return first
     return statistics.median(there)
+
+
+def over_runs(seen: Sequence[dict[str, Figures]]) -> list[Target]:
+    """Each target is a ratio of things of one run; what counts is the median of these ratios."""
+    of_runs: dict[str, list[Target]] = {}
+    for rows in seen:
+        for target in targets(rows):
+            of_runs.setdefault(target.words, []).append(target)
+    found = []
+    for words, many in of_runs.items():
+        values = [target.value for target in many]
+        value = max(values) if words.endswith("lost updates") else statistics.median(values)
+        bound = many[0].bound
+        met = value <= bound if words.endswith(AT_MOST) else value >= bound
+        found.append(Target(words, value, bound, met, tuple(values)))
+    return found
 
 
 def targets(rows: dict[str, Figures]) -> list[Target]:

@@ -55,9 +55,11 @@ def shown(found: Comparison) -> Iterator[Any]:
         table.add_row(ground.loop, ground.cores, _us(ground.hot_us), _us(ground.idle_us))
     yield _justified(table)
     if found.targets:
-        table = Table("target", "bound", "here", "", title="targets")
+        table = Table("target", "bound", "here", "runs", "", title="targets")
         for target in found.targets:
-            table.add_row(target.words, f"{target.bound:g}", f"{target.value:,.2f}", "met" if target.met else "MISSED")
+            runs = ", ".join(f"{value:,.2f}" for value in sorted(target.of_runs)) if len(target.of_runs) > 1 else ""
+            verdict = "met" if target.met else "MISSED"
+            table.add_row(target.words, f"{target.bound:g}", f"{target.value:,.2f}", runs, verdict)
         yield _justified(table)
     for name, command in found.skipped.items():
         yield f"{name} is not here: {command}"
