@@ -1,11 +1,10 @@
-"""Put measured figures into docs/guide/performance.md: no figure there is typed by hand.
+"""Put measured figures into the marked places of docs/guide/performance.md: all tables, and the sentences that go with them.
 
 python scripts/performance_page.py out   (where `make bench-peers` has put its figures and plots)
 """
 
 from __future__ import annotations
 
-import platform
 import re
 import shutil
 import sys
@@ -38,6 +37,23 @@ def milliseconds(seconds: list[float]) -> list[str]:
     return [f"{1000 * sorted(seconds)[len(seconds) // 2]:,.0f}", f"{1000 * max(seconds):,.0f}"]
 
 
+def run(peers: Comparison, curves: Curves) -> str:
+    """On what, with what, and what was not there."""
+    about = dict(peers.about)
+    machine = [about.pop(key, "?") for key in ("processor", "cores", "system", "Python")]
+    lines = [
+        f"{machine[0]}, {machine[1]} cores of a virtual machine that others use, too; {machine[2]}; Python {machine[3]}. "
+        f"The comparison: median of {peers.runs} runs, {peers.seconds:g} s for each scene where several compete, half of that "
+        "where nobody does. Curves, takeover and profile: one run.",
+        "With " + ", ".join(f"{name} {version}" for name, version in about.items()) + ".",
+    ]
+    for name, why in {**peers.skipped, **curves.skipped}.items():
+        lines.append(f"Not there: {name} ({why}).")
+    for name, why in peers.failed.items():
+        lines.append(f"Failed in a run, and not counted in that one: {name} ({why}).")
+    return "\n\n".join(lines)
+
+
 def limits(peers: Comparison, curves: Curves) -> str:
     """Where it is at its end, in the figures of this run."""
     five = {name: row.contended[5] for name, row in peers.rows.items() if 5 in row.contended}
@@ -45,9 +61,9 @@ def limits(peers: Comparison, curves: Curves) -> str:
     best = max((name for name in five if name in NETWORKED), key=lambda name: five[name].owner_changes_a_second)
     peer = five[best].owner_changes_a_second
     twenty = {p.algorithm: p.owner_changes_a_second for p in curves.members if p.nodes == 20}
-    changes, per_message = ours.owner_changes_a_second, ours.cpu_us_an_entry / 5
+    changes, per_message = ours.owner_changes_a_second, ours.cpu_us_an_entry / ours.messages_an_entry
     return (
-        "- **Five processes on two cores** keep both busy, with N messages a change: here "
+        "- **Five processes on two cores** have N messages a change to share these: here "
         f"{number(per_message)} us of CPU a message, at both ends together. {number(changes)} changes a second are "
         f"{changes / peer:.2f} times the {number(peer)} of {best}. `dijkstra-ring`, with two messages a change, makes "
         f"{number(ring.owner_changes_a_second)}: {ring.owner_changes_a_second / peer:.2f} times.\n"
@@ -59,16 +75,28 @@ def limits(peers: Comparison, curves: Curves) -> str:
 def where_a_peer_is_better(peers: Comparison) -> str:
     ours, kernel, files = (peers.rows[name] for name in ("peerlock", "multiprocessing.Lock", "flock"))
     times = kernel.contended[3].owner_changes_a_second / ours.contended[3].owner_changes_a_second
+    fair = [
+        f"{name} {row.contended[3].fairness:.2f}"
+        for name, row in peers.rows.items()
+        if name in NETWORKED and 3 in row.contended and row.contended[3].fairness > ours.contended[3].fairness
+    ]
+    fairer = (
+        f" Of three forked processes these were fairer than this lock ({ours.contended[3].fairness:.2f}): {', '.join(fair)}; a "
+        "release of theirs waits for the server's answer, so who has released sleeps, and nobody has to displace it."
+        if fair
+        else ""
+    )
     parked = [
         f"{name} {number(row.parked_us)} us" for name, row in (("multiprocessing.Lock", kernel), ("flock", files))
     ]
     threads = peers.rows["peerlock, threads"].over_asyncio_lock
     return (
         "- **Where a peer is better.** On one machine, between processes that need no fairness, `multiprocessing.Lock` (a "
-        f"semaphore that the kernel hands over) changes owners {number(times)} times as often as this lock, and `flock` costs "
-        "nothing to set up and is released by the kernel. Who waits for them is woken by the kernel itself, without a message "
-        f"in between ({', '.join(parked)}, this lock {number(ours.parked_us)} us). In threads an uncontended entry of this "
-        f"lock costs as much as {number(threads)} `asyncio.Lock`s: there is a real mutex in it."
+        f"number in shared memory that whoever comes first takes) changes owners {number(times)} times as often as this lock; "
+        "but a holder that is killed leaves it locked for ever. `flock` costs nothing to set up and is released by the kernel. "
+        "Who waits for them is woken by the kernel itself, without a message "
+        f"in between ({', '.join(parked)}, this lock {number(ours.parked_us)} us).{fairer} In threads an uncontended entry of "
+        f"this lock costs as much as {number(threads)} `asyncio.Lock`s: there is a real mutex in it."
     )
 
 
@@ -91,7 +119,7 @@ def profile(found: dict[str, Any]) -> str:
     return (
         table(head, rows)
         + "\n\n"
-        + table(["one of five processes: function", "of its CPU time", "calls an entry"], shares)
+        + table(["one of five processes: function", "of the time in Python's functions", "calls an entry"], shares)
     )
 
 
@@ -120,7 +148,7 @@ def parts(found: dict[str, Any]) -> str:
     """Of a hand-over between two processes, each on a core of its own."""
     rows = [[name, number(hot), number(cold), f"{cold / hot:.1f}"] for name, hot, cold in found["parts"]]
     hot, cold = (sum(part[column] for part in found["parts"]) for column in (1, 2))
-    rows.append(["together", number(hot), number(cold), f"{cold / hot:.1f}"])
+    rows.append(["these together", number(hot), number(cold), f"{cold / hot:.1f}"])
     return table(["a hand-over, us", "hot", "after 2 ms of sleep", "times"], rows)
 
 
@@ -139,11 +167,19 @@ def apart(peers: Comparison) -> str:
 
 def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> dict[str, str]:
     found = {
-        "run": f"Python {platform.python_version()}, two cores of a shared virtual machine, "
-        f"median of {peers.runs} runs, {peers.seconds:g} s a scene.",
+        "run": run(peers, curves),
         "targets": table(
-            ["target", "bound", "measured", ""],
-            [[t.words, f"{t.bound:g}", number(t.value), "met" if t.met else "**missed**"] for t in peers.targets],
+            ["target", "bound", "measured", "of each run", ""],
+            [
+                [
+                    t.words,
+                    f"{t.bound:g}",
+                    number(t.value),
+                    ", ".join(number(value) for value in t.of_runs),
+                    "met" if t.met else "**missed**",
+                ]
+                for t in peers.targets
+            ],
         ),
         "single": table(
             [
@@ -179,7 +215,15 @@ def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> di
             [[ground.loop, ground.cores, number(ground.hot_us), number(ground.idle_us)] for ground in peers.floor],
         ),
         "members": table(
-            ["algorithm", "members", "owner changes/s", "messages a change", "formula", "CPU us a change", "fairness"],
+            [
+                "algorithm",
+                "members",
+                "owner changes/s",
+                "messages a change (ricart-agrawala: an entry)",
+                "formula",
+                "CPU us a change",
+                "fairness",
+            ],
             [
                 [
                     p.algorithm,

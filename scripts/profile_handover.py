@@ -36,7 +36,7 @@ import peerlock
 from peerlock.net.aio import AioLink, Hold
 
 SECONDS = 3.0
-CORES = 2
+CORES = len(os.sched_getaffinity(0))
 FORKED, APART = "forkserver", "spawn"
 PAUSE_S = 0.002
 MARGIN_S = 0.2  # before and after what counts
