@@ -137,7 +137,7 @@ class LeasedWorld(Faults):
             if not process.alive or process.leaving or process.hung or core.view.wedged:
                 continue
             hoards = {
-                "what others have acknowledged": any(self.superfluous(process, peer) for peer in core.sessions),
+                "what others have acknowledged": any(self.superfluous(process, peer) > 0 for peer in core.sessions),
                 "messages of an epoch to come": bool(core.early),
                 "sessions of those who are gone": any(
                     self.is_gone(peer) for peer in core.sessions.keys() - process.links.keys() - set(core.view.coming)
@@ -162,7 +162,8 @@ class LeasedWorld(Faults):
         link, other = process.links.get(peer), self.by_peer[peer].core.sessions.get(process.peer)
         if other is None or link is None or not link.up or link not in process.greeted or process.paused:
             return 0  # what was under way when a link broke is told with the next hello
-        if link.due[link.ends.index(process)] >= self.now:
+        end = link.ends.index(process)
+        if link.deaf[end] or link.due[end] >= self.now:
             return 0
         return sum(number <= other.acknowledged for number, _, _ in process.core.sessions[peer].kept)
 
