@@ -109,7 +109,7 @@ def test_an_exception_while_waiting_gives_the_ticket_up(tmp_path: Path, monkeypa
                 pass
 
         before = lock._wait
-        monkeypatch.setattr(lock, "_wait", lambda hold, gate, timeout: before(hold, Interrupted(), timeout))
+        monkeypatch.setattr(lock, "_wait", lambda hold, gate, *more: before(hold, Interrupted(), *more))
         with pytest.raises(KeyboardInterrupt):
             lock.acquire()
         hold.release()

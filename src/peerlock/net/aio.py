@@ -94,10 +94,6 @@ class AioLink(Link, asyncio.BufferedProtocol):
 _tasks: Any = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 12) else None
 
 
-def _this_task(loop: asyncio.AbstractEventLoop) -> Any:
-    return _tasks.get(loop) if _tasks is not None else asyncio.current_task()
-
-
 class Hold(AnyHold):
     """A lock that was granted, until `release`, or until it is lost."""
 
@@ -343,6 +339,10 @@ class Lock:
 
     async def __aenter__(self) -> Hold:
         # Written for the interpreter: what looks odd here is what it does fast (docs/guide/performance.md).
+        try:
+            task = _tasks[self._loop]
+        except (KeyError, TypeError):
+            task = self._this_task()
         time, desk, table = self._time, self._desk, self._table
         now = time()
         if desk.free and desk.want is None and table.open and desk.mode == self.mode and now < table.until:
@@ -363,10 +363,7 @@ class Lock:
             hold = await self.acquire()
         if self._hold is not None:
             self._bodies.setdefault(self._hold._task, []).append(self._hold)
-        try:
-            hold._task = _tasks[self._loop]
-        except (KeyError, TypeError):
-            hold._task = _this_task(self._loop)
+        hold._task = task
         self._hold = hold
         return hold
 
@@ -385,7 +382,7 @@ class Lock:
             try:
                 task = _tasks[self._loop]
             except (KeyError, TypeError):
-                task = _this_task(self._loop)
+                task = self._this_task()
             if hold is not None and hold._task is task:
                 self._hold = None
             else:
@@ -421,6 +418,12 @@ class Lock:
                         if task.cancelling() > hold._cancelled:
                             raise  # it was somebody else's as well
             raise hold.loss() from error
+
+    def _this_task(self) -> Any:
+        """Of the loop that the node belongs to: in any other one nobody would answer for it."""
+        if asyncio.get_running_loop() is not self._loop:
+            self._node.usable()
+        return asyncio.current_task()
 
     def _hold_of_this_body(self, task: Any) -> Hold | None:
         bodies = self._bodies.get(task)

@@ -72,29 +72,40 @@ class Guardian:
 
 def charge_of(group: int) -> bytes:
     """A process group, so that it can be told from another one with its number: leader's start, session, boot."""
-    return f"{group} {_stat(group)[19]} {os.getsid(group)} {_boot()}".encode() if group else b""
+    return f"{group} {_stat(group)[19]} {os.getsid(group)} {BOOT}".encode() if group else b""
 
 
 def _boot() -> str:
+    """Read once: later there may be no descriptor left for it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "-"
 
 
+BOOT = _boot()
+
+
 def _stat(pid: int | str) -> list[str]:
-    """What the kernel says of a process, from its state on; nothing: there is none."""
+    """What the kernel says of a process, from its state on; X: there is none. Another `OSError`: nobody knows."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         fields = []
     return fields if len(fields) > 19 else ["X", *["0"] * 40]
 
 
 def end_charges(words: bytes) -> bool:
     """End the process groups that worked under somebody's locks. True: they are gone."""
-    ended = [end_charge(line) for line in words.replace(b"\0", b"").splitlines()]
+    ended = [_ended(line) for line in words.replace(b"\0", b"").splitlines()]
     return all(ended)  # each is tried, whatever comes of the others
+
+
+def _ended(words: bytes) -> bool:
+    try:
+        return end_charge(words)
+    except OSError:
+        return False  # without a look at the processes nobody can say that they are gone
 
 
 def end_charge(words: bytes) -> bool:
@@ -103,7 +114,7 @@ def end_charge(words: bytes) -> bool:
         number = int(group)
     except ValueError:
         return True  # there is none
-    if boot != _boot() or number <= 1:
+    if boot != BOOT or number <= 1:
         return True
     leader = _stat(number)
     if leader[0] not in "ZX" and leader[19] != start:
@@ -113,7 +124,7 @@ def end_charge(words: bytes) -> bool:
             pid for pid, fields in _all() if fields[2] == group and fields[3] == session and fields[0] not in "ZX"
         ]
         if not at_work:
-            return True
+            return _nobody_hidden(number)
         try:
             os.killpg(number, signal.SIGKILL)
         except ProcessLookupError:
@@ -122,6 +133,17 @@ def end_charge(words: bytes) -> bool:
             return False
         time.sleep(0.001)  # killed; the kernel needs a moment
     return False
+
+
+def _nobody_hidden(group: int) -> bool:
+    """/proc may be told to hide the processes of other users. The kernel still knows whether there are any in the group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return True  # ours, so we would have seen it: it is a zombie
 
 
 def _all() -> list[tuple[str, list[str]]]:

@@ -8,12 +8,13 @@ run` needs no membership of its own where a node runs anyway.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from peerlock.contract import Mode
-from peerlock.errors import PeerlockError, ProtocolError, UsageError
+from peerlock.errors import PeerlockError, ProtocolError, RegistryError, UsageError
 from peerlock.net.charges import end_charges
 from peerlock.net.host import check_name
 from peerlock.net.tracing import Tracer
@@ -79,8 +80,13 @@ class Client:
                 self.give_back(order)
                 self.say(call.number, True, None)
             case "charge":
+                before = self.shell.clients.get(self)
                 self.shell.clients[self] = str(said.get("group") or "").encode()
-                self.shell.write_charges()
+                try:
+                    self.shell.write_charges()
+                except RegistryError as problem:
+                    self.shell.clients[self] = before or b""
+                    raise UsageError(f"{problem} The command was not started.") from None
                 self.say(call.number, True, None)
             case "trace":
                 self.trace(str(said.get("lock")))
@@ -158,7 +164,10 @@ class Client:
             self.shell.after(0.05, self.end)
             return
         self.shell.clients.pop(self, None)
-        self.shell.write_charges()
+        with contextlib.suppress(
+            RegistryError
+        ):  # more than there is may stand there: it is looked at before it is ended
+            self.shell.write_charges()
         for order in list(self.orders.values()):
             self.give_back(order)
         self.orders.clear()

@@ -4,7 +4,8 @@ Processes of one user that name the same group meet in a directory that depends 
 alone, so a shell, cron and `sudo -u` lead to the same place, and it outlives logout and reboot. In it:
 
     members/ID      one file an incarnation, never used again, with two record locks:
-                    byte 0, *alive*: taken before joining, ended by the kernel with the process. Who can take it knows: dead.
+                    byte 0, *alive*: taken before joining, ended by the kernel with the process. Who can take it knows: dead;
+                    who looks takes it shared, so that nobody who looks seems to be alive.
                     byte 1, *holding*: needed to believe. Who can take it shared knows: this one does not believe, and cannot
                     while we have it.
     joining/ID      wants to be in the next view. Whoever leaves out ID takes this away first, so nobody takes ID in again.
@@ -124,6 +125,15 @@ def check_shared(directory: Path) -> None:
         raise RegistryError(f"{directory} can be written by everybody: anybody could join. Run: chmod o-w {directory}")
 
 
+def make_for(path: Path, mode: int) -> None:
+    """A directory of ours that has that mode, also if whoever made it was killed before it had."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+    found = path.stat()
+    if found.st_uid == os.geteuid() and found.st_mode & mode != mode:
+        path.chmod(mode)
+
+
 class Proof:
     """A record lock on a file of another process, until closed."""
 
@@ -142,14 +152,26 @@ class Hall:
     _guard = threading.Lock()
 
     @classmethod
-    def of(cls, directory: Path, shared: bool) -> Hall:
+    def of(cls, directory: Path, shared: bool, user: HostRegistry | None = None) -> Hall:
         with cls._guard:
             found = directory.stat()
             key = found.st_dev, found.st_ino
             hall = cls._known.get(key)
-            if hall is None or hall.pid != os.getpid():
+            if (
+                hall is None or not hall.in_use()
+            ):  # what is not in use may have gone, and its inode be another directory's
                 hall = cls._known[key] = cls(directory, shared)
+            if user is not None:
+                hall.users.add(user)
             return hall
+
+    @classmethod
+    def after_fork(cls) -> None:
+        """In the child: its parent's are not ours, and whoever had the guard is not here."""
+        cls._known, cls._guard = {}, threading.Lock()
+
+    def in_use(self) -> bool:
+        return bool(self.mine or self.borrowed or self.users)
 
     def __init__(self, directory: Path, shared: bool) -> None:
         self.directory, self.shared, self.pid = directory, shared, os.getpid()
@@ -159,15 +181,12 @@ class Hall:
         self.borrowed: dict[int, list[int]] = {}  # files of others: id -> descriptor, how often it is in use
         self.believers: set[int] = set()  # of this process
         self.owners: dict[int, weakref.ref[HostRegistry]] = {}  # whose each of our own is
+        self.users: weakref.WeakSet[HostRegistry] = weakref.WeakSet()  # that are not closed
         self.suspects: dict[int, int] = {}  # files that may be garbage, and the epoch in which they were seen
         self.guard = threading.RLock()
         self.cached: Decision | None = None
         for name in ("members", "joining", "sockets", "views"):
-            path = directory / name
-            if not path.exists():
-                with contextlib.suppress(FileExistsError):
-                    path.mkdir()
-                    path.chmod(0o2770 if shared else 0o700)
+            make_for(directory / name, 0o2770 if shared else 0o700)
 
     def path(self, kind: str, id: int) -> Path:
         return self.directory / kind / f"{id:016x}"
@@ -234,7 +253,7 @@ class Hall:
         """The lock that proves it; None: alive, or unknown. What worked under its locks is ended first."""
         if id in self.mine:
             return None
-        proof = self.lock(id, ALIVE, fcntl.LOCK_EX)
+        proof = self.lock(id, ALIVE, fcntl.LOCK_SH)
         if proof is not None and not end_charges(os.pread(proof.fd, CHARGE_BYTES, CHARGE)):
             proof.close()
             return None
@@ -288,6 +307,8 @@ class Hall:
         for who, owner in list(self.owners.items()):
             registry = owner()
             if registry is None or registry.over():
+                if registry is not None and registry.shell is not None:
+                    registry.shell.buried()
                 self.put_away(who)
 
     def put_away(self, who: int) -> None:
@@ -398,13 +419,14 @@ class HostRegistry(Registry):
             check_shared(Path(directory))
         else:
             self.directory = directory_for(group)
-        if self.shared:
-            with contextlib.suppress(FileExistsError):
-                self.directory.mkdir()
-                self.directory.chmod(0o2770)
-        else:
-            make_private(self.directory)
-        self.hall = Hall.of(self.directory, self.shared)
+        try:
+            if self.shared:
+                make_for(self.directory, 0o2770)
+            else:
+                make_private(self.directory)
+            self.hall = Hall.of(self.directory, self.shared, self)
+        except OSError as problem:
+            raise RegistryError(f"{self.directory} cannot be used: {problem.strerror}.") from None
         self.name = check_name("node", name) if name is not None else f"{socket.gethostname().split('.')[0]}-{self.pid}"
         self.address = "resident" if resident else ""  # a node that serves the command line says so
         self.me: Peer | None = None
@@ -520,7 +542,7 @@ class HostRegistry(Registry):
                         if hall.lives(peer.id) is not False:
                             stay.append(peer)
                         continue
-                    dead = hall.lock(peer.id, ALIVE, fcntl.LOCK_EX)
+                    dead = hall.lock(peer.id, ALIVE, fcntl.LOCK_SH)
                     if dead is not None:
                         ended = end_charges(os.pread(dead.fd, CHARGE_BYTES, CHARGE))
                         dead.close()
@@ -548,17 +570,19 @@ class HostRegistry(Registry):
                 if problem.errno in (errno.EACCES, errno.EAGAIN):
                     return False  # somebody is about to leave us out
                 raise
-            newest = hall.newest()
             try:
+                newest = hall.newest()
                 there = os.stat(hall.path("members", me.id))
                 mine = os.fstat(fd)
                 same = (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
-            except OSError:
-                same = False
-            if same and newest is not None and me in newest.members:
-                hall.believers.add(me.id)
-                return True
-            fcntl.lockf(fd, fcntl.LOCK_UN, 1, HOLDING)
+                if same and newest is not None and me in newest.members:
+                    hall.believers.add(me.id)
+                    return True
+            except FileNotFoundError:
+                pass  # our file is gone
+            finally:
+                if me.id not in hall.believers:
+                    fcntl.lockf(fd, fcntl.LOCK_UN, 1, HOLDING)
             return False
 
     def doubt(self) -> None:
@@ -573,9 +597,12 @@ class HostRegistry(Registry):
     def charge(self, words: bytes) -> None:
         if self.me is not None and self.me.id in self.hall.mine:
             fd = self.hall.mine[self.me.id]
-            os.ftruncate(fd, CHARGE)
-            if words:
-                os.pwrite(fd, words[:CHARGE_BYTES], CHARGE)
+            before = max(0, os.fstat(fd).st_size - CHARGE)
+            if len(words) > CHARGE_BYTES:
+                raise RegistryError(f"{len(words)} bytes of commands under locks are more than {CHARGE_BYTES}.")
+            # Written over what was there before anything is cut off: killed in between, we have left nobody out.
+            os.pwrite(fd, words.ljust(before, b"\n"), CHARGE)
+            os.ftruncate(fd, CHARGE + len(words))
 
     def kick(self, name: str) -> str:
         newest = self.newest()
@@ -611,6 +638,10 @@ class HostRegistry(Registry):
         if self.me is not None and os.getpid() == self.pid:
             self._put_away(self.me)
             self.me = None
+        self.hall.users.discard(self)
+
+
+os.register_at_fork(after_in_child=Hall.after_fork)
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -260,8 +260,9 @@ class LeasedRegistry(Registry):
             self.charges = path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(self.charges[1], fcntl.LOCK_EX)
         _, descriptor = self.charges
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, words, 0)
+        # Written over what was there before anything is cut off: killed in between, we have left nobody out.
+        os.pwrite(descriptor, words.ljust(os.fstat(descriptor).st_size, b"\n"), 0)
+        os.ftruncate(descriptor, len(words))
 
     def kick(self, name: str) -> str:
         raise UsageError(

@@ -243,15 +243,21 @@ class Shell:
                 os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
 
+    def buried(self) -> None:
+        """Its event loop has ended, and it did not leave: others may hold what was held here, and nobody is left to be told."""
+        self.closing = True
+        self.core.table.wedge()
+        self.core.table.lose("the event loop of its node has ended")
+
     def say_farewell(self) -> None:
         """Nothing is granted here any more, who waits waits in vain, who holds has lost; then the group goes on without us."""
         core = self.core
+        self.closing = True  # first: whoever is told may ask again
         core.close(self.now())
         self.asked(self.registry.lapsed)  # whoever held something was told: nothing has to be ended for it
         for words in self.clients.values():
             end_charges(words)  # what works under a lock of ours ends before the lock is another's
         self.clients.clear()
-        self.closing = True
         decision = self.asked(self.registry.leave)
         if decision is not None:
             core.farewell(decision.epoch, decision.members)
@@ -288,6 +294,15 @@ class Shell:
 
     def enter_group(self) -> None:
         """A new incarnation, and a view that has it in it."""
+        try:
+            self._enter_group()
+        except OSError as problem:
+            where = f"{problem.filename}: " if problem.filename else ""
+            raise RegistryError(
+                f"The group {self.group} cannot be joined: {where}{problem.strerror or problem}."
+            ) from None
+
+    def _enter_group(self) -> None:
         peer = self.registry.incarnate()
         if self.core.me.id:
             self.core.rejoined(peer)
@@ -339,7 +354,11 @@ class Shell:
 
     def write_charges(self) -> None:
         """Whoever finds us dead knows what works under our locks."""
-        self.asked(self.registry.charge, b"".join(words + b"\n" for words in self.clients.values() if words))
+        words = b"".join(words + b"\n" for words in self.clients.values() if words)
+        try:
+            self.registry.charge(words)
+        except OSError as problem:
+            raise RegistryError(f"What works under a lock cannot be written down: {problem.strerror}.") from None
 
     # -- the core's wishes ---------------------------------------------------------------------------------
 
@@ -647,7 +666,7 @@ class Shell:
     def cast_out(self, sentence: str) -> None:
         """The others go on without this incarnation, and say so."""
         log.error("group %s: %s: everything that was held here is lost", self.group, sentence)
-        self.core.table.drop(sentence)
+        self.core.outcast(sentence)
         self.rejoin()
 
     def unfit(self, hello: Hello) -> str:

@@ -166,7 +166,11 @@ class StaticRegistry(Registry):
         self.record.starts += 1
         self._write()
         with contextlib.suppress(FileNotFoundError):
-            end_charges(self.charges.read_bytes())  # what an earlier one of ours has left behind
+            if not end_charges(self.charges.read_bytes()):  # what an earlier one of ours has left behind
+                raise RegistryError(
+                    f"{self.charges} names commands that work under locks of an earlier {self.name}, and they cannot be ended: "
+                    "end them, and remove the file."
+                )
             self.charges.unlink()
         self.present, self.tells, self.view = {}, {}, None
         self.me = Peer(self.name, self.record.starts << 31 | secrets.randbits(31), "", os.getpid())
@@ -178,7 +182,7 @@ class StaticRegistry(Registry):
 
     def charge(self, words: bytes) -> None:
         if self.lock >= 0:  # else the file may be another process's by now
-            self.charges.write_bytes(words)
+            write_durably(self.charges, words)
 
     def descriptors(self) -> list[int]:
         return [self.lock] if self.lock >= 0 else []

@@ -13,6 +13,11 @@ waiting (for sockets, for a grant) happens under the mutex, TLS included.
 
 A thread that waits sleeps on a lock of its own ticket, which is released with the grant. Interrupted (a signal
 handler that raises), it gives the ticket up, or the lock back.
+
+**Interrupted in the middle of the core.** A signal's handler may raise between any two steps of Python in the main
+thread, and a core that was left half way is good for nothing: a message may be neither sent nor kept. So it is not gone
+on with (`upset`). Whatever was held here is lost, and its holders are told; the node joins again as a new incarnation;
+threads that wait ask again. That takes milliseconds and is rare: the core's part of an entry is a few microseconds.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ from types import TracebackType
 from typing import Any
 
 from peerlock.contract import Mode
-from peerlock.errors import LockTimeout, NodeClosed, PeerlockError
+from peerlock.errors import LockTimeout, NodeClosed, PeerlockError, UsageError
 from peerlock.net.certificates import name_in
 from peerlock.net.dialling import is_numeric, resolved
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
@@ -201,8 +206,10 @@ class Hold(AnyHold):
 
     def detach(self) -> Hold:
         """The hold outlives the body it was taken in: whoever has it releases it."""
-        self._lock._bodies.pop(self._thread, None)
-        self._thread = None
+        if self._thread is not None and self.state != LOST:
+            bodies = self._lock._bodies.get(self._thread, [])
+            bodies[:] = [None if other is self else other for other in bodies]
+            self._thread = None
         return self
 
     def release(self) -> None:
@@ -213,8 +220,14 @@ class Hold(AnyHold):
         with node.mutex:
             held = self.state == HELD
             if held and self.desk is not None:
-                self.desk.release(self, node.now())
-                node.core.flush()
+                try:
+                    self.desk.release(self, node.now())
+                    node.core.flush()
+                except PeerlockError:
+                    raise
+                except BaseException as problem:
+                    node.upset(problem)
+                    raise
         if self.state == DONE and held:
             return
         if self.state == LOST:
@@ -240,7 +253,7 @@ class Hold(AnyHold):
             if self.on_loss is not None:
                 try:
                     self.on_loss()
-                except Exception:
+                except BaseException:  # also sys.exit: in this thread it would end the node, and not the program
                     log.exception("the lock %s is lost, and so is what was to be done about it", self.name)
 
 
@@ -251,67 +264,103 @@ class Lock:
         self.name = name
         self.mode: Mode = mode
         self._node, self._spoken, self._priority = node, algorithm, priority
-        self._bodies: dict[int | None, Hold] = {}  # by the thread whose body it is
+        # By thread, the last one last: holds whose bodies run; None: it was detached or released.
+        self._bodies: dict[int, list[Hold | None]] = {}
 
     def acquire(self, *, timeout: float | None = None) -> Hold:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
-        node, hold = self._node, Hold()
+        hold = self._asker()
+        try:
+            self._acquire(hold, timeout)
+        except BaseException:
+            self._give_up(hold)
+            raise
+        return hold
+
+    def _asker(self) -> Hold:
+        hold = Hold()
         hold.mode, hold._lock = self.mode, self
+        return hold
+
+    def _acquire(self, hold: Hold, timeout: float | None) -> None:
+        node = self._node
         now = node.now()
+        end = None if timeout is None else now + max(0.0, timeout)
         node.alive()  # before the mutex: in a forked child nobody may ever release it
         if now - node.yielded > YIELD_S:
             # A thread that does nothing but lock would leave the reader no turn before the interpreter's switch interval.
             node.yielded = now
             time.sleep(0)
+        gate = hold._gate = threading.Lock()
+        gate.acquire()
+        self._ask(hold)
+        while hold.state != HELD and not self._wait(hold, gate, timeout, end):
+            self._ask(hold)  # the node has joined again, and what was asked before is forgotten
+        hold._gate = None
+
+    def _ask(self, hold: Hold) -> None:
+        node = self._node
         with node.mutex:
             node.usable()
-            node.core.now = now = node.now()  # it may have taken long to come here
-            desk = node.core.table.desk(self.name, self._spoken)
-            if desk.spoken is not self._spoken:
-                raise other_algorithm(desk, self._spoken)
-            if self._priority:
-                desk.priority = self._priority
-            me = threading.get_ident()
-            if desk.has and any(
-                isinstance(other, Hold) and other._thread == me for other in (desk.holder, *(desk.sharers or ()))
-            ):
-                raise already_held("thread", self.name)
-            gate = hold._gate = threading.Lock()
-            gate.acquire()
             try:
+                node.core.now = now = node.now()  # it may have taken long to come here
+                desk = node.core.table.desk(self.name, self._spoken)
+                if desk.spoken is not self._spoken:
+                    raise other_algorithm(desk, self._spoken)
+                if self._priority:
+                    desk.priority = self._priority
+                me = threading.get_ident()
+                if desk.has and any(
+                    isinstance(other, Hold) and other._thread == me for other in (desk.holder, *(desk.sharers or ()))
+                ):
+                    raise already_held("thread", self.name)
                 desk.acquire(hold, now)
                 if node.core.table.dirty:
                     node.core.flush()
-            except BaseException:
-                self._give_up(hold)
+            except PeerlockError:
                 raise
-        if hold.state != HELD:
-            self._wait(hold, gate, timeout)
-        hold._gate = None
-        return hold
+            except BaseException as problem:
+                node.upset(problem)
+                hold.desk = None
+                raise
+            if hold.state == WAITING:
+                node.waiting.add(hold)
 
-    def _wait(self, hold: Hold, gate: Any, timeout: float | None) -> None:
-        try:
-            granted = gate.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX)))
-        except BaseException:
-            self._give_up(hold)
-            raise
+    def _wait(self, hold: Hold, gate: Any, timeout: float | None, end: float | None) -> bool:
+        """True: it is held. False: it must be asked for again."""
+        left = -1 if end is None else max(0.0, min(end - self._node.now(), threading.TIMEOUT_MAX))
+        granted = gate.acquire(timeout=left)
         if not granted and not self._give_up(hold, keep=True):
             raise not_in_time(self.name, timeout or 0.0)
+        self._node.waiting.discard(hold)
+        if hold.state == WAITING:
+            return False
         if hold.state != HELD:
             raise hold.error or NodeClosed(f"The node has left the group {self._node.group}. The lock was never held.")
+        return True
 
     def _give_up(self, hold: Hold, keep: bool = False) -> bool:
         """Stop waiting. True: it was granted at the last moment, and is kept if `keep`."""
         node = self._node
+        if node.forked:
+            return False
         with node.mutex:
-            if hold.state == WAITING and hold.desk is not None:
-                hold.desk.cancel(hold, node.now())
-                node.core.flush()
+            node.waiting.discard(hold)
+            if hold.desk is None:
                 return False
-            if hold.state == HELD and not keep and hold.desk is not None:
-                hold.desk.release(hold, node.now())
-                node.core.flush()
+            try:
+                if hold.state == WAITING:
+                    hold.desk.cancel(hold, node.now())
+                    node.core.flush()
+                    return False
+                if hold.state == HELD and not keep:
+                    hold.desk.release(hold, node.now())
+                    node.core.flush()
+            except PeerlockError:
+                raise
+            except BaseException as problem:
+                node.upset(problem)
+                raise
             return True
 
     def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
@@ -322,17 +371,49 @@ class Lock:
             return None
 
     def __enter__(self) -> Hold:
-        hold = self.acquire()
-        hold._thread = threading.get_ident()
-        self._bodies[hold._thread] = hold
+        hold = self._asker()
+        try:
+            self._acquire(hold, None)
+            hold._thread = me = threading.get_ident()
+            self._bodies.setdefault(me, []).append(hold)
+        except BaseException:
+            hold.detach()
+            self._give_up(hold)
+            raise
         return hold
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hold = self._bodies.pop(threading.get_ident(), None)
+        ended: list[Hold | None] = []
+        try:
+            self._end_body(ended, error)
+        except PeerlockError:
+            raise
+        except BaseException:  # a signal's handler has raised: the body has ended all the same
+            if not ended:
+                self._end_body(ended, error)
+            elif ended[0] is not None:
+                ended[0].detach()
+                self._give_up(ended[0])
+            raise
+
+    def _end_body(self, ended: list[Hold | None], error: BaseException | None) -> None:
+        me = threading.get_ident()
+        bodies = self._bodies.get(me)
+        if not bodies:
+            raise UsageError(
+                f"The body of the lock {self.name} ends in another thread than it began in. To hand a lock over, use acquire, "
+                "or detach the hold."
+            )
+        hold = bodies[-1]
+        ended.append(hold)
+        bodies.pop()
+        if not bodies:
+            self._bodies.pop(me, None)
         if hold is None:  # detached, or released in the body
             return
+        hold._thread = None
         if hold.state == LOST:
             raise hold.loss() from error
         hold.release()
@@ -364,6 +445,7 @@ class ThreadNode(Shell):
         self.now = registry.clock  # type: ignore[method-assign]
         self.inbox: deque[Callable[[], None]] = deque()  # from other threads
         self.yielded = 0.0
+        self.waiting: set[Hold] = set()  # threads sleep on their gates
         self.selector = selectors.DefaultSelector()
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self.number = 0
@@ -438,6 +520,30 @@ class ThreadNode(Shell):
         self.inbox.append(act)
         self.ring()
 
+    def upset(self, problem: BaseException) -> None:
+        """Somebody was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
+        core, table = self.core, self.core.table
+        log.warning(
+            "group %s: %s was interrupted in the middle of its work (%s): it joins again",
+            self.group, self.name, type(problem).__name__,
+        )  # fmt: skip
+        why = "a signal's handler raised in the middle of the node's work"
+        lost = table.lose(why)
+        for desk in table.desks.values():
+            lost += desk.lose(f"The lock {desk.name} is lost: {why}.")  # whatever it says of itself
+        table.wedge()
+        table.desks, table.dirty = {}, {}
+        core.count(())
+        core.alarmed = core.renewing = False
+        waiting, self.waiting = self.waiting, set()
+        for ticket in lost:
+            ticket.woken()
+        for hold in waiting:
+            if hold.state == WAITING:
+                hold.desk = None
+                hold.woken()
+        self.rejoin()
+
     def heed_the_clock(self) -> None:
         """If the lease is over, whoever looks next must see it, whether or not the reader had its turn."""
         table = self.core.table
@@ -476,7 +582,7 @@ class ThreadNode(Shell):
     def _read(self) -> None:
         try:
             self._serve()
-        except Exception:
+        except BaseException:
             # A defect of ours. Nobody may wait for a thread that is not there any more.
             log.exception("group %s: the reader of %s has ended", self.group, self.name)
             with self.mutex:

@@ -159,8 +159,7 @@ class Core:
             return
         self.admitted = not view.excluded
         if view.excluded:
-            self.count(())
-            self.table.drop(f"the group went on to epoch {epoch} without this node")
+            self.outcast(f"the group went on to epoch {epoch} without this node")
             self.shell.rejoin()
             return
         for peer in members:
@@ -168,6 +167,11 @@ class Core:
                 self.shell.dial(peer)
         self.report()
         self.alarm()
+
+    def outcast(self, why: str) -> None:
+        """Nothing is held here any more, and what the others still say to this incarnation is not heard."""
+        self.count(())
+        self.table.drop(why)
 
     def report(self) -> None:
         """Made once; everybody gets the same."""
@@ -523,6 +527,7 @@ class Core:
         """Nothing is granted here any more; who waits is told."""
         self.now = now
         self.closed = True
+        self.table.wedge()
         error = NodeClosed(f"The node {self.me.name} has left the group {self.group}. The lock was never held.")
         lost: list[Ticket] = []
         for desk in self.table.busy():
@@ -530,7 +535,6 @@ class Core:
             desk.fail(error)
         for ticket in lost:
             ticket.woken()
-        self.table.wedge()
 
     def farewell(self, epoch: int, members: tuple[Peer, ...]) -> None:
         """The view without us was decided; whoever misses this sees the link end."""

@@ -189,7 +189,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)
 packed = _encoder.encode
 unpacked = _decoder.decode
-UNREADABLE = msgspec.DecodeError, UnicodeDecodeError
+UNREADABLE = msgspec.DecodeError, UnicodeDecodeError, RecursionError
 
 
 def incompatible(oldest: int, newest: int) -> str:
