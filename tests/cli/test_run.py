@@ -220,3 +220,57 @@ def test_kick_on_one_host(tmp_path: Path) -> None:
         assert done.returncode == 2
         assert f"kill {node.pid}" in done.stderr
         assert "has no member z" in peerlock("kick", "z", *words).stderr
+
+
+@pytest.mark.parametrize("moment", ["__init__", "charge"])
+def test_a_node_that_is_killed_before_the_command_begins(tmp_path: Path, moment: str) -> None:
+    """Whenever that is: the command does not run, and the status says that there is nobody."""
+    with started("node", "--dir", str(tmp_path), "-g", "g") as node:
+        assert node.stdout is not None
+        node.stdout.readline()
+        script = f"""
+import os, sys
+from peerlock.cli import main, run
+real = run.ThroughResident.{moment}
+def killed(self, *words):
+    os.kill({node.pid}, 9)
+    return real(self, *words)
+run.ThroughResident.{moment} = killed
+sys.argv = ["peerlock", "run", "x", "--dir", {str(tmp_path)!r}, "-g", "g", "--", "echo", "ran"]
+main()
+"""
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (69, "")
+    assert "is gone" in done.stderr
+
+
+def test_a_command_may_join_the_group_itself(tmp_path: Path) -> None:
+    script = "import peerlock.net.group as g; print(g.gather().name)"
+    words = ["run", "x", "--dir", str(tmp_path), "-g", "g", "--", sys.executable, "-c", script]
+    assert peerlock(*words).stdout == "None\n"
+    assert peerlock(*words, env={"PEERLOCK_NAME": "anna"}).stdout == "anna\n"
+
+
+def test_a_command_that_cannot_be_written_down_is_not_started(tmp_path: Path) -> None:
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    script = f"""
+import sys
+from peerlock.cli import main
+from peerlock.net.host import HostRegistry
+def full(self, words):
+    raise OSError(28, "No space left on device")
+HostRegistry.charge = full
+sys.argv = ["peerlock", "node", *{words!r}]
+main()
+"""
+    node = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert node.stdout is not None
+        node.stdout.readline()
+        done = peerlock("run", "x", *words, "--", "echo", "ran")
+        assert done.stdout == ""
+        assert done.returncode == 2
+        assert "No space left on device. The command was not started." in done.stderr
+    finally:
+        node.terminate()
+        node.communicate()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import signal
 import stat
@@ -11,14 +13,16 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import peerlock
 import peerlock.sync
-from peerlock.errors import AfterFork, RegistryError, UsageError
+from peerlock.errors import AfterFork, LockLost, PeerlockError, RegistryError, UsageError
 from peerlock.net import host
-from peerlock.net.host import HostRegistry, directory_for
+from peerlock.net.charges import charge_of, end_charges
+from peerlock.net.host import ALIVE, Hall, HostRegistry, directory_for
 from peerlock.net.threads import ThreadNode
 from processes import Member, members
 
@@ -323,3 +327,161 @@ def test_a_view_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
         a.newest()
     (a.hall.directory / "views" / "7").unlink()
     a.leave()
+
+
+# -- what a reviewer found ---------------------------------------------------------------------------------------
+
+
+def test_a_lock_whose_loop_has_ended_grants_nothing(tmp_path: Path) -> None:
+    """Also the way on which nobody is asked; neither before nor after others have taken the node for dead."""
+    kept: list[Any] = []
+
+    async def one() -> None:
+        node = await peerlock.join("g", dir=tmp_path)
+        lock = node.lock("x")
+        for _ in range(6):
+            async with lock:
+                pass
+        assert lock._desk.free
+        kept.append(lock)
+        kept.append(await node.lock("y").acquire())
+        node._unlisten()  # so that nothing is open that nobody closes
+
+    async def two() -> None:
+        with pytest.raises(UsageError, match="belongs to the event loop"):
+            async with kept[0]:
+                raise AssertionError("granted")
+        async with peerlock.join("g", dir=tmp_path) as node, node.lock("x"), node.lock("y"):
+            with pytest.raises(PeerlockError):
+                async with kept[0]:
+                    raise AssertionError("granted")
+            assert not kept[1].held
+            with pytest.raises(LockLost, match="event loop of its node has ended"):
+                kept[1].check()
+
+    asyncio.run(one())
+    asyncio.run(two())
+
+
+def test_who_looks_whether_somebody_is_dead_does_not_seem_to_be_it(tmp_path: Path) -> None:
+    """The dead one's command is ended before it is left out, also while another process is looking at it."""
+    script = """
+import subprocess, sys
+from peerlock.net.charges import charge_of
+from peerlock.net.host import HostRegistry
+made = HostRegistry("g", "d", sys.argv[1])
+made.incarnate()
+made.listeners()
+made.change()
+command = subprocess.Popen(["sleep", "60"], process_group=0)
+made.charge(charge_of(command.pid))
+print(command.pid, flush=True)
+sys.stdin.read()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    command = int(process.stdout.readline())
+    a = registry(tmp_path, "a")
+    decision = a.change()
+    assert decision is not None
+    (dead,) = (peer for peer in decision.members if peer.name == "d")
+    process.kill()
+    process.communicate()
+    looks = os.open(a.hall.path("members", dead.id), os.O_RDWR | os.O_CLOEXEC)
+    ready, ours = os.pipe()
+    looker = os.fork()
+    if not looker:
+        fcntl.lockf(looks, fcntl.LOCK_SH, 1, ALIVE)  # what `Hall.dead` does; and then it is stopped
+        os.write(ours, b"!")
+        time.sleep(60)
+        os._exit(0)
+    try:
+        os.read(ready, 1)
+        decision, stay = a.exclude((dead,))
+        assert not stay
+        assert decision is not None
+        assert dead not in decision.members
+        assert (
+            Path(f"/proc/{command}/stat").read_text().split()[2] in "ZX" if Path(f"/proc/{command}").exists() else True
+        )
+    finally:
+        os.kill(looker, signal.SIGKILL)
+        os.waitpid(looker, 0)
+        for descriptor in (looks, ready, ours):
+            os.close(descriptor)
+    a.leave()
+
+
+def test_a_directory_that_is_another_one_by_now(tmp_path: Path) -> None:
+    """A file system may give the inode of a directory that was removed to the next one."""
+    key = None
+    for at in range(3):
+        place = tmp_path / str(at)
+        place.mkdir(0o770)
+        with peerlock.sync.join("g", dir=place) as node:
+            assert isinstance(node.registry, HostRegistry)
+            hall = node.registry.hall
+            assert hall.directory == place / "g"
+            if key is not None:
+                assert hall is not key
+            key = hall
+        found = (place / "g").stat()
+        Hall._known[found.st_dev, found.st_ino] = hall
+        again = Hall.of(place / "g", True)
+        assert again is not hall, "nobody uses it any more"
+
+
+def test_a_directory_whose_maker_was_killed_gets_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "g").mkdir(0o755)
+    (tmp_path / "g" / "members").mkdir(0o755)
+    with peerlock.sync.join("g", dir=tmp_path):
+        for path in (tmp_path / "g", tmp_path / "g" / "members", tmp_path / "g" / "views"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o2770
+
+
+def test_what_works_under_our_locks_is_never_forgotten_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = registry(tmp_path, "a")
+    assert a.me is not None
+    descriptor = a.hall.mine[a.me.id]
+    seen: list[bytes] = []
+    real = os.ftruncate
+
+    def look_and_cut(fd: int, size: int) -> None:
+        seen.append(os.pread(descriptor, 1000, 4096))
+        real(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", look_and_cut)
+    a.charge(b"1 2 3 boot\n4 5 6 boot\n")
+    a.charge(b"4 5 6 boot\n")
+    assert [words.split(b"\n")[0] for words in seen] == [b"1 2 3 boot", b"4 5 6 boot"]
+    assert seen[1].strip() == b"4 5 6 boot"
+    assert os.pread(descriptor, 1000, 4096) == b"4 5 6 boot\n"
+    a.leave()
+
+
+def test_without_a_look_at_the_processes_nobody_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "60"], process_group=0) as command:
+        words = charge_of(command.pid)
+
+        def full(*_: object, **__: object) -> Any:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_text", full)
+            assert not end_charges(words)
+        assert command.poll() is None
+        assert end_charges(words)
+        assert command.wait() == -signal.SIGKILL
+
+
+def test_a_group_that_cannot_be_written_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("peerlock.net.host.write_all", full)
+    with pytest.raises(RegistryError, match=r"The group g cannot be joined: No space left on device\."):
+        peerlock.sync.join("g", dir=tmp_path)

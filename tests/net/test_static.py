@@ -477,3 +477,28 @@ def test_a_node_that_has_closed_does_not_touch_what_its_successor_writes_down(tm
     before.charge(b"")  # a client of the one before is noticed to be gone only now
     assert after.charges.read_bytes() == words
     after.close()
+
+
+def test_a_second_process_of_a_name_is_not_let_in_while_the_first_one_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben")
+        anna, ben = await place.all()
+        async with anna.lock("x") as hold:
+            await asyncio.sleep(3.0)  # it says nothing for a while
+            (tmp_path / "second.json").write_text('{"group":"g","name":"anna","epoch":0,"starts":5,"absent":{}}')
+            nodes = {**place.nodes, "anna": f"127.0.0.1:{free_ports(1)[0]}"}
+            second = asyncio.ensure_future(joined(place.join("anna", nodes=nodes, state=tmp_path / "second.json")))
+            with pytest.raises(LockTimeout):
+                await ben.lock("x").acquire(timeout=4.0)
+            hold.check()
+            assert "anna is here already" in caplog.text
+            assert not second.done()
+            second.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await second
+        for node in (anna, ben):
+            await node.leave()
+
+    asyncio.run(whole())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, NodeClosed, UsageError
 from peerlock.net.threads import ThreadNode
+from peerlock.node.wire import LENGTH
 
 
 @contextlib.contextmanager
@@ -155,3 +158,133 @@ def test_without_a_descriptor_left_the_reader_rests(tmp_path: Path, monkeypatch:
         joining.join(20)
         assert not joining.is_alive()
         assert set(first.members) == {"a", "b"}
+
+
+def test_a_handler_that_raises_anywhere_breaks_nothing(tmp_path: Path) -> None:
+    """Alarms at random moments, in a process of its own: its main thread is where handlers run."""
+    script = """
+import random, signal, sys, threading, time
+import peerlock.sync
+
+class Soft(Exception):
+    pass
+
+def handler(*_):
+    raise Soft
+
+signal.signal(signal.SIGALRM, handler)
+a, b = (peerlock.sync.join("g", dir=sys.argv[1], name=name) for name in "ab")
+stop, inside, overlaps = False, [], []
+
+def enters(lock):
+    with lock as hold:
+        inside.append(hold)
+        overlaps.extend([1] if sum(other.state == 1 for other in inside) > 1 else [])
+        inside.remove(hold)
+
+def other():
+    lock = b.lock("x")
+    while not stop:
+        enters(lock)
+        time.sleep(0.0003)
+
+thread = threading.Thread(target=other, daemon=True)
+thread.start()
+random.seed(1)
+lock, interrupted, end = a.lock("x"), 0, time.monotonic() + 3
+while time.monotonic() < end:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.002))
+        while True:
+            hold = lock.acquire()
+            hold.release()
+    except (Soft, peerlock.errors.LockLost):
+        interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    with a.mutex:
+        left = a.core.table.desks["x"].holder if "x" in a.core.table.desks else None
+    if left is not None and left.state == 1:
+        left.release()  # granted, and interrupted before anybody had it
+    found = lock.try_acquire(patience_s=10)
+    assert found is not None, "it waits for ever"
+    found.release()
+stop = True
+thread.join(10)
+assert not thread.is_alive() and not overlaps
+print(interrupted, flush=True)
+b.leave()
+a.leave()
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 50
+
+
+def test_a_body_that_ends_in_another_thread(tmp_path: Path) -> None:
+    with group(tmp_path, "a") as (node,):
+        lock, problems = node.lock("x"), list[BaseException]()
+        lock.__enter__()
+
+        def end() -> None:
+            try:
+                lock.__exit__(None, None, None)
+            except UsageError as problem:
+                problems.append(problem)
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join()
+        assert "ends in another thread than it began in" in str(problems[0])
+        lock.__exit__(None, None, None)
+        with lock as outer:
+            outer.detach()
+            outer.release()
+            with lock as inner:
+                assert inner.held
+        assert not inner.held
+
+
+def test_an_outer_body_is_told_of_its_loss_whatever_happens_within(tmp_path: Path) -> None:
+    with group(tmp_path, "a") as (node,):
+        lock = node.lock("x")
+        with pytest.raises(LockLost, match="for this test"), lock:
+            with node.mutex:
+                for ticket in node.core.table.desks["x"].lose("The lock x is lost, for this test."):
+                    ticket.woken()
+                node.core.table.desks["x"].settled(node.now())
+            with lock as inner:
+                assert inner.held
+            assert not inner.held
+
+
+@pytest.mark.parametrize("frame", [b"\x91" * 3000, b"\xc1"])
+def test_nonsense_ends_the_link_and_not_the_node(tmp_path: Path, frame: bytes) -> None:
+    with group(tmp_path, "a") as (node,):
+        path = node.registry.endpoint(node.core.me).path
+        with socket.socket(socket.AF_UNIX) as made:
+            made.connect(path)
+            made.sendall(LENGTH.pack(len(frame)) + frame)
+            made.settimeout(5)
+            while made.recv(4096):
+                pass
+        assert node.reader.is_alive()
+        assert node.lock("x").acquire(timeout=5).held
+
+
+def test_on_loss_may_exit_and_may_not_ask_a_node_that_leaves(tmp_path: Path) -> None:
+    with group(tmp_path, "a", "b") as (a, b):
+        asked = list[BaseException]()
+
+        def ask() -> None:
+            try:
+                a.lock("x").acquire(timeout=1)
+            except NodeClosed as problem:
+                asked.append(problem)
+            sys.exit(1)
+
+        hold = a.lock("x").acquire()
+        hold.on_loss = ask
+        a.leave()
+        assert len(asked) == 1
+        assert b.lock("x").acquire(timeout=5).held

@@ -163,9 +163,9 @@ def holding(group: str, settings: Settings, name: str, mode: str, patience: floa
 class ThroughResident(Held):
     def __init__(self, caller: Caller, name: str, mode: str, patience: float | None) -> None:
         self.caller, self.channel = caller, caller.socket.fileno()
-        self.number = caller.send("acquire", lock=name, mode=mode)
-        caller.socket.settimeout(None if patience is None else max(patience, 0.05))
         try:
+            self.number = caller.send("acquire", lock=name, mode=mode)
+            caller.socket.settimeout(None if patience is None else max(patience, 0.05))
             frame = caller.read()
         except TimeoutError:
             raise LockTimeout(f"The lock {name} was not granted in time. It was never held.") from None
@@ -184,7 +184,11 @@ class ThroughResident(Held):
     def charge(self, group: int) -> None:
         if not group:
             self.caller.socket.settimeout(0.5)  # it is over; the end of the connection says so, too
-        self.caller.call("charge", group=charge_of(group).decode())
+        try:
+            self.caller.call("charge", group=charge_of(group).decode())
+        except (OSError, ProtocolError) as problem:
+            why = str(problem) or "no answer"
+            raise Unreachable(f"The node {self.caller.node} is gone ({why}). The command was not started.") from None
         if group and self.until < inf:
             self.guardian = Guardian(group)  # the node may be stopped, and never say that the lease is over
             self.guardian.must_end_at(self.until)
@@ -283,6 +287,8 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
     """Run it, and give its exit status. It starts only when whoever must end it knows its group."""
     ready, go = os.pipe()
     environment = {**os.environ, "PEERLOCK_NAME": name, "PEERLOCK_FENCE": str(held.fence)}
+    if "PEERLOCK_FENCE" not in os.environ and "PEERLOCK_NAME" in os.environ:
+        environment["PEERLOCK_NODE"] = os.environ["PEERLOCK_NAME"]  # for a command that joins the group itself
     sys.stdout.flush()
     sys.stderr.flush()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, nobody hears how the command ended

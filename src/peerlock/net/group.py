@@ -199,6 +199,8 @@ def gather(config: str | Path | None = None, **said: Any) -> Settings:
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    if "PEERLOCK_FENCE" in environment:  # a command of `peerlock run`, to which PEERLOCK_NAME is the lock's
+        environment = {**environment, "PEERLOCK_NAME": environment.get("PEERLOCK_NODE", "")}
     for key in ("name", "dir", "algorithm", "state", "address", "bind"):
         value = environment.get(f"PEERLOCK_{key.upper()}")
         if value:

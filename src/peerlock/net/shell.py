@@ -34,6 +34,7 @@ from peerlock.node.wire import (
     Frame,
     Hello,
     Peer,
+    Ping,
     Said,
     Spoken,
     Tell,
@@ -658,6 +659,17 @@ class Shell:
         link.write(framed(self.core.hello(hello.peer)))
         self.core.linked(hello.peer, hello.received, self.now())
         self.registry.linked(hello.peer)
+
+    def hears(self, peer: Peer) -> bool:
+        """Is there somebody at the other end of its link? It is asked, and has a while to answer: until then yes."""
+        session = self.core.sessions.get(peer)
+        if session is None or peer not in self.links:
+            return False
+        if not session.pinged:
+            session.pinged = self.now()
+            self.core.send(session, Ping())
+            self.core.flush()
+        return self.now() - session.pinged < PATIENCE_S
 
     def refusal(self, hello: Hello, why: str) -> Hello:
         gone = self.registry.is_gone(hello.peer)

@@ -215,6 +215,9 @@ class StaticRegistry(Registry):
             return f"{peer.name} was said to be dead, or has left, in this incarnation"
         if peer.id < self.record.seen.get(peer.name, 0):
             return f"this is an old incarnation of {peer.name}, or it has lost its file and counts from the beginning"
+        present = self.present.get(peer.name)
+        if present is not None and present.id != peer.id and self.shell.hears(present):
+            return f"{peer.name} is here already, with another process ({present.pid}): there can be one of that name"
         return None
 
     # -- links -----------------------------------------------------------------------------------------

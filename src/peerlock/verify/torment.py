@@ -182,7 +182,7 @@ class Torment:
         return f"{a} | {b}"
 
     def slow(self) -> int | None:
-        hosts = [host for host in self.crew.hosts_of_nodes if host not in self.late]
+        hosts = [host for host in self.crew.hosts_of_nodes if host not in self.late and host not in self.busy]
         if not hosts:
             return None
         host = self.random.choice(hosts)
@@ -191,7 +191,8 @@ class Torment:
 
         def mend() -> None:
             if not self.hosts.slow(host, False):
-                self.counts["slow"] -= 1  # it has said too little to be late
+                self.counts["slow"] -= 1  # it has said too little to be late: another time
+                self.deck.append("slow")
             self.late.discard(host)
 
         self.after(self.plan.lease_s * self.random.uniform(0.5, 2.0), mend)
