@@ -288,3 +288,21 @@ def test_on_loss_may_exit_and_may_not_ask_a_node_that_leaves(tmp_path: Path) -> 
         a.leave()
         assert len(asked) == 1
         assert b.lock("x").acquire(timeout=5).held
+
+
+def test_a_node_that_was_interrupted_joins_again_and_its_waiters_ask_again(tmp_path: Path) -> None:
+    with group(tmp_path, "a", "b") as (a, b):
+        others, lost, granted = a.lock("x").acquire(), b.lock("y").acquire(), list[bool]()
+        waiter = threading.Thread(target=lambda: granted.append(b.lock("x").acquire(timeout=20).held))
+        waiter.start()
+        while not b.waiting:
+            time.sleep(0.01)
+        with b.mutex:
+            b.upset(KeyboardInterrupt())
+        assert lost.lost.is_set()
+        with pytest.raises(LockLost, match="a signal's handler raised"):
+            lost.release()
+        assert a.lock("y").acquire(timeout=10).fence > lost.fence
+        others.release()
+        waiter.join(20)
+        assert granted == [True]
