@@ -16,7 +16,9 @@ import pytest
 
 import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, NodeClosed, UsageError
+from peerlock.net.client import Caller
 from peerlock.net.threads import ThreadNode
+from peerlock.node.table import Desk
 from peerlock.node.wire import LENGTH
 
 
@@ -306,3 +308,65 @@ def test_a_node_that_was_interrupted_joins_again_and_its_waiters_ask_again(tmp_p
         others.release()
         waiter.join(20)
         assert granted == [True]
+
+
+def test_a_command_that_waits_at_a_node_that_was_interrupted_is_told(tmp_path: Path) -> None:
+    """And its place in the queue of what was forgotten does no harm when it goes."""
+    with group(tmp_path, "a", "b") as (a, b):
+        hold = a.lock("x").acquire()
+        caller = Caller(Path(a.registry.endpoint(a.core.me).path), "g")
+        caller.send("acquire", lock="x", mode="")
+        while not a.core.table.desks["x"].queue:
+            time.sleep(0.01)
+        with a.mutex:
+            a.upset(KeyboardInterrupt())
+        assert not hold.held
+        answer = caller.read()
+        assert not answer.ok
+        assert "The lock was never held" in answer.value["sentence"]
+        other = b.lock("x").acquire(timeout=10)
+        caller.close()
+        assert a.lock("x").try_acquire(patience_s=0.5) is None
+        other.release()
+        assert a.lock("x").acquire(timeout=10).fence > other.fence
+
+
+def test_a_leave_that_is_interrupted_closes_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with group(tmp_path, "b") as (b,):
+        a = peerlock.sync.join("g", dir=tmp_path, name="a")
+        hold = a.lock("x").acquire()
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(a.registry, "leave", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            a.leave()
+        a.leave()
+        assert not hold.held
+        a.reader.join(10)
+        assert not a.reader.is_alive()
+        assert b.lock("x").acquire(timeout=10).fence > hold.fence
+
+
+@pytest.mark.parametrize("interrupted", ["settled", "lose"])
+def test_a_lapse_that_is_interrupted_leaves_nobody_with_a_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    with group(tmp_path, "a") as (a,):
+        holds = [a.rwlock("x").read().acquire(), a.rwlock("x").read().acquire(), a.lock("y").acquire()]
+        real, times = getattr(Desk, interrupted), list[int]()
+
+        def once(self: Desk, *words: Any) -> Any:
+            times.append(1)
+            if len(times) == 2:
+                raise KeyboardInterrupt
+            return real(self, *words)
+
+        monkeypatch.setattr(Desk, interrupted, once)
+        with a.mutex:
+            a.core.table.until = a.now()  # as if there were a lease
+        with pytest.raises((KeyboardInterrupt, LockLost)):
+            holds[0].check()
+        assert len(times) >= 2
+        assert not any(hold.held for hold in holds)

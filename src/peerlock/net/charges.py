@@ -87,10 +87,10 @@ BOOT = _boot()
 
 
 def _stat(pid: int | str) -> list[str]:
-    """What the kernel says of a process, from its state on; X: there is none. Another `OSError`: nobody knows."""
+    """What the kernel says of a process, from its state on; X: there is none that we see. Another `OSError`: nobody knows."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         fields = []
     return fields if len(fields) > 19 else ["X", *["0"] * 40]
 

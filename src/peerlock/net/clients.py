@@ -166,7 +166,7 @@ class Client:
         self.shell.clients.pop(self, None)
         with contextlib.suppress(
             RegistryError
-        ):  # more than there is may stand there: it is looked at before it is ended
+        ):  # then more stands there than there is; it is looked at before it is ended
             self.shell.write_charges()
         for order in list(self.orders.values()):
             self.give_back(order)

@@ -207,6 +207,7 @@ class LeasedRegistry(Registry):
         return None
 
     def _arrive(self, me: Peer) -> None:
+        self.lapsed()  # nothing is held by the one before: the watchdog has nothing to end
         if not self.residence.started:
             self.begin()
         self.residence.links = frozenset(self.links)

@@ -17,7 +17,8 @@ handler that raises), it gives the ticket up, or the lock back.
 **Interrupted in the middle of the core.** A signal's handler may raise between any two steps of Python in the main
 thread, and a core that was left half way is good for nothing: a message may be neither sent nor kept. So it is not gone
 on with (`upset`). Whatever was held here is lost, and its holders are told; the node joins again as a new incarnation;
-threads that wait ask again. That takes milliseconds and is rare: the core's part of an entry is a few microseconds.
+threads that wait ask again. That takes milliseconds (where there are leases: one of these), and is rare: the core's part
+of an entry is a few microseconds.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from typing import Any
 from peerlock.contract import Mode
 from peerlock.errors import LockTimeout, NodeClosed, PeerlockError, UsageError
 from peerlock.net.certificates import name_in
+from peerlock.net.charges import end_charges
 from peerlock.net.dialling import is_numeric, resolved
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
 from peerlock.net.host import check_name, short_name
@@ -48,7 +50,7 @@ from peerlock.net.pace import YIELD_S
 from peerlock.net.registry import Endpoint, Registry
 from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, log, long_lived
 from peerlock.net.status import NodeStatus
-from peerlock.node.table import DONE, HELD, LOST, WAITING, Limits
+from peerlock.node.table import DONE, FAILED, HELD, LOST, WAITING, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
 ACCEPT_AGAIN_S = 1.0  # when this process or the machine has no room for another socket
@@ -245,8 +247,9 @@ class Hold(AnyHold):
             raise self.loss()
 
     def woken(self) -> None:
-        if self._gate is not None and self._gate.locked():
-            self._gate.release()
+        gate = self._gate  # whoever asked may be about to forget it
+        if gate is not None and gate.locked():
+            gate.release()
         if self.state == LOST:
             if self._event is not None:
                 self._event.set()
@@ -497,16 +500,19 @@ class ThreadNode(Shell):
         with self.mutex:
             if self.closing:
                 return
-            self.say_farewell()
-            for link in list(self.up):
-                link.close()
-            self.ring()
         try:
+            with self.mutex:
+                self.say_farewell()
+                for link in list(self.up):
+                    link.close()
+            self.ring()
             if threading.current_thread() is not self.reader and self.reader.ident is not None:
                 self.reader.join()
             self.registry.left(FAREWELL_S)
-        finally:
-            self.registry.close()  # also if a signal's handler raises meanwhile
+        finally:  # also if a signal's handler raises meanwhile
+            self.closing = True
+            self.ring()
+            self.registry.close()
 
     def collect(self) -> None:
         """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
@@ -528,20 +534,31 @@ class ThreadNode(Shell):
             self.group, self.name, type(problem).__name__,
         )  # fmt: skip
         why = "a signal's handler raised in the middle of the node's work"
+        table.wedge()
         lost = table.lose(why)
+        orders = {order for link in self.up if link.client is not None for order in link.client.orders.values()}
         for desk in table.desks.values():
             lost += desk.lose(f"The lock {desk.name} is lost: {why}.")  # whatever it says of itself
-        table.wedge()
+            desk.queue = desk.want = None
+            desk.drop()  # whoever still has this desk can do nothing with it
         table.desks, table.dirty = {}, {}
         core.count(())
         core.alarmed = core.renewing = False
         waiting, self.waiting = self.waiting, set()
+        for words in self.clients.values():
+            end_charges(words)  # what works under a lock of ours ends before the lock is another's
+        self.clients.clear()
         for ticket in lost:
             ticket.woken()
         for hold in waiting:
             if hold.state == WAITING:
                 hold.desk = None
                 hold.woken()
+        for order in orders:
+            if order.state == WAITING:
+                order.desk, order.state = None, FAILED
+                order.error = NodeClosed(f"The node {self.name} joins again: {why}. The lock was never held.")
+                order.woken()
         self.rejoin()
 
     def heed_the_clock(self) -> None:
@@ -552,8 +569,14 @@ class ThreadNode(Shell):
         if table.gate and self.now() >= table.until:
             with self.mutex:
                 if table.gate and self.now() >= table.until:
-                    self.core.lapse(self.now())
-                    self.core.flush()
+                    try:
+                        self.core.lapse(self.now())
+                        self.core.flush()
+                    except PeerlockError:
+                        raise
+                    except BaseException as problem:
+                        self.upset(problem)
+                        raise
 
     def after_fork(self) -> None:
         self.mutex = threading.RLock()  # whoever had it is not here

@@ -437,7 +437,8 @@ class Desk(Seat):
     def share_ends(self, ticket: Ticket) -> None:
         assert self.sharers
         if ticket is self.holder:
-            self.holder = self.sharers.pop()
+            self.holder = self.sharers[-1]
+            self.sharers.pop()
         else:
             self.sharers.remove(ticket)
 
@@ -554,12 +555,12 @@ class Desk(Seat):
     def lose(self, sentence: str) -> list[Ticket]:
         """Whoever holds it here does not any more, and must be woken."""
         holders = [ticket for ticket in (self.holder, *(self.sharers or ())) if ticket is not None]
-        self.holder, self.sharers, self.has = None, None, False
-        self.want = self.queue[0].mode if self.queue else None
         for ticket in holders:
             self.table.losses += 1
             ticket.error = LockLost(sentence)
             ticket.state = LOST
+        self.holder, self.sharers, self.has = None, None, False
+        self.want = self.queue[0].mode if self.queue else None
         return holders
 
     def tell(self, what: str) -> None:
