@@ -442,6 +442,7 @@ class Shell:
         if self.outside or self.closing:
             return  # that is under way
         self.outside = True
+        self.courted = ()  # the next incarnation will hear whom it needs
         if self.core.admitted or self.core.view.known:
             log.warning("group %s: left out of epoch %s; joining again", self.group, self.core.view.known)
         self.asked(self.registry.doubt)

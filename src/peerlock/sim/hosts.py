@@ -124,6 +124,7 @@ class LeasedProcess(Process):
         for link in list(self.links.values()):
             self.drop(link)
         self.links.clear()
+        self.courted = ()
         self.peer = self.world.new_peer(self.name)
         self.world.by_peer[self.peer] = self
         self.core.rejoined(self.peer)

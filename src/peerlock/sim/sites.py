@@ -66,7 +66,7 @@ class Sites(World):
     def connect(self, process: Process, peer: Peer) -> None:
         assert isinstance(process, LeasedProcess)
         process.dialling.discard(peer)
-        courts = peer in process.courted and process.peer not in process.core.view.coming
+        courts = peer in process.courted and not process.leaving and process.peer not in process.core.view.coming
         if peer in process.links or not (courts or peer in process.core.view.coming):
             return
         other = self.by_peer.get(peer)
