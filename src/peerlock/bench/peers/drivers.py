@@ -262,7 +262,7 @@ def _redis(place: Place, options: dict[str, Any]) -> Any:
     import redis
 
     port, path = place.address.split()
-    where = {"unix_socket_path": path} if options.pop("unix", False) else {"port": int(port)}
+    where: dict[str, Any] = {"unix_socket_path": path} if options.pop("unix", False) else {"port": int(port)}
     return redis.Redis(single_connection_client=True, **where)
 
 
