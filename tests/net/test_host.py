@@ -388,7 +388,10 @@ sys.stdin.read()
     assert decision is not None
     (dead,) = (peer for peer in decision.members if peer.name == "d")
     process.kill()
-    process.communicate()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        assert stream is not None
+        stream.close()
     looks = os.open(a.hall.path("members", dead.id), os.O_RDWR | os.O_CLOEXEC)
     ready, ours = os.pipe()
     looker = os.fork()

@@ -392,11 +392,12 @@ async def refusal(process: subprocess.Popen[str]) -> str:
 def test_an_old_copy_of_a_record_is_refused_by_the_others(tmp_path: Path) -> None:
     async def whole(group: Voters) -> None:
         async with group.nodes("a"):
-            pass
+            await asyncio.sleep(LEASE_S)  # until all voters have reached each other
         shutil.copy(tmp_path / "v3", tmp_path / "copy")
         async with group.nodes("a", "b") as nodes:
             nodes[0].collect()
             await asyncio.sleep(0.3)
+        await until(lambda: (tmp_path / "v3").read_bytes() != (tmp_path / "copy").read_bytes())
         group.kill("v3")
         shutil.copy(tmp_path / "copy", tmp_path / "v3")
         assert "peerlock voters replace v3" in await refusal(group.start("v3"))
