@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from peerlock.bench.peers import drivers, servers
+from peerlock.bench.peers import curves, drivers, servers
 from peerlock.bench.peers.drivers import ROWS, Row
 from peerlock.bench.peers.scenes import play
 from peerlock.bench.peers.servers import STARTERS
@@ -165,3 +165,8 @@ def test_the_guard_against_getting_slower(tmp_path: Path, monkeypatch: pytest.Mo
     assert script["main"]() == 0
     monkeypatch.setitem(there, "RATIOS", {"a": lambda: 1.7})
     assert script["main"]() == 1
+
+
+def test_the_scenes_of_this_lock_alone_are_known_to_every_process() -> None:
+    assert play(curves.row(count=3), "names", 1, 0.2)[0]["us"] > 0
+    assert sum(told["entries"] for told in play(curves.row(count=2), "waiters", 2, 0.3)) > 10

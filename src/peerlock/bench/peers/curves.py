@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from peerlock.bench.peers.drivers import Driver, Ours, OursAnywhere, Row
 from peerlock.bench.peers.scenes import SCENES, STOP, percentile, play, rare_us
@@ -76,12 +76,24 @@ class Curves(Struct):
     skipped: dict[str, str]
 
 
+class Counted(OursAnywhere):
+    """Its options also say what a scene wants to know: how many names, or waiters. It lives here because whoever gets one in
+    another process finds the scenes below with it.
+    """
+
+    async def open(self) -> None:
+        options = dict(self.place.options)
+        self.count: int = options.pop("count", 1)
+        self.place = structs.replace(self.place, options=options)
+        await super().open()
+
+
 # -- scenes of this lock alone -----------------------------------------------------------------------------
 
 
 async def names(driver: Driver, cells: memoryview, number: int, of: int) -> dict[str, Any]:
     """One entry for each name, round after round."""
-    assert isinstance(driver, OursAnywhere)
+    assert isinstance(driver, Counted)
     locks = [driver.node.lock(f"name-{each:06}") for each in range(driver.count)]
     for lock in locks:
         async with lock:
@@ -97,7 +109,7 @@ async def names(driver: Driver, cells: memoryview, number: int, of: int) -> dict
 
 
 async def waiters(driver: Driver, cells: memoryview, number: int, of: int) -> dict[str, Any]:
-    assert isinstance(driver, OursAnywhere)
+    assert isinstance(driver, Counted)
     lock = driver.node.lock("bench")
     entries, changes, waits, me, began = 0, 0, list[float](), number + 1, time.perf_counter()
 
@@ -123,7 +135,7 @@ SCENES |= {"names": names, "waiters": waiters}
 
 
 def row(**options: Any) -> Row:
-    return Row("peerlock", OursAnywhere, options=options, loop="uvloop" if _has_uvloop() else "asyncio")
+    return Row("peerlock", Counted, options=options, loop="uvloop" if _has_uvloop() else "asyncio")
 
 
 def _has_uvloop() -> bool:

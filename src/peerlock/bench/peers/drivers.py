@@ -180,11 +180,10 @@ class OursInThreads(Blocking):
 
 
 class OursAnywhere(Ours):
-    """This lock with any registry; `options` says which, besides what the scene wants to know."""
+    """This lock with any registry; `options` says which."""
 
     async def open(self) -> None:
         options = dict(self.place.options)
-        self.count: int = options.pop("count", 1)
         kind, names = options.pop("kind", "host"), [f"n{number}" for number in range(self.place.of)]
         name, where = names[self.place.number], Path(self.place.directory)
         if kind != "host":
