@@ -225,8 +225,6 @@ class Hold(AnyHold):
                 try:
                     self.desk.release(self, node.now())
                     node.core.flush()
-                except PeerlockError:
-                    raise
                 except BaseException as problem:
                     node.upset(problem)
                     raise
@@ -359,8 +357,6 @@ class Lock:
                 if hold.state == HELD and not keep:
                     hold.desk.release(hold, node.now())
                     node.core.flush()
-            except PeerlockError:
-                raise
             except BaseException as problem:
                 node.upset(problem)
                 raise
@@ -528,6 +524,8 @@ class ThreadNode(Shell):
 
     def upset(self, problem: BaseException) -> None:
         """Somebody was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
+        if isinstance(problem, PeerlockError):
+            return  # that is an answer
         core, table = self.core, self.core.table
         log.warning(
             "group %s: %s was interrupted in the middle of its work (%s): it joins again",
@@ -572,8 +570,6 @@ class ThreadNode(Shell):
                     try:
                         self.core.lapse(self.now())
                         self.core.flush()
-                    except PeerlockError:
-                        raise
                     except BaseException as problem:
                         self.upset(problem)
                         raise
