@@ -114,7 +114,12 @@ def test_an_exception_while_waiting_gives_the_ticket_up(tmp_path: Path, monkeypa
                 pass
 
         before = lock._wait
-        monkeypatch.setattr(lock, "_wait", lambda hold, gate, *more: before(hold, Interrupted(), *more))
+
+        def wait(hold: peerlock.sync.Hold, *more: float | None) -> bool:
+            hold._gate = Interrupted()
+            return before(hold, *more)
+
+        monkeypatch.setattr(lock, "_wait", wait)
         with pytest.raises(KeyboardInterrupt):
             lock.acquire()
         hold.release()

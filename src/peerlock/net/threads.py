@@ -38,7 +38,7 @@ from peerlock.net.reader import Reader
 from peerlock.net.registry import Registry
 from peerlock.net.shell import log
 from peerlock.net.status import NodeStatus
-from peerlock.node.table import DONE, FAILED, HELD, LOST, WAITING, Limits
+from peerlock.node.table import DONE, FAILED, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Spoken, spoken
 
 FAREWELL_S = 2.0  # for the group to know that this node is gone
@@ -75,14 +75,17 @@ class Hold(AnyHold):
     def release(self) -> None:
         """Give the lock back. `LockLost` if it was lost before."""
         node = self._lock._node
-        node.alive()
-        self.detach()
+        if node.forked:
+            node.alive()
+        if self._thread is not None:
+            self.detach()
         with node.mutex:
-            held = self.state == HELD
-            if held and self.desk is not None:
+            held, desk = self.state == HELD, self.desk
+            if held and desk is not None:
                 try:
-                    self.desk.release(self, node.now())
-                    node.core.flush()
+                    desk.release(self, node.now())
+                    if desk.table.dirty:
+                        node.core.flush()
                 except BaseException as problem:
                     node.upset(problem)
                     raise
@@ -143,52 +146,62 @@ class Lock:
 
     def _acquire(self, hold: Hold, timeout: float | None) -> None:
         node = self._node
-        now = node.now()
-        end = None if timeout is None else now + max(0.0, timeout)
-        node.alive()  # before the mutex: in a forked child nobody may ever release it
-        if now - node.yielded > YIELD_S:
+        if node.forked:
+            node.alive()  # before the mutex: in a forked child nobody may ever release it
+        end = None if timeout is None else node.now() + max(0.0, timeout)
+        if node.core.now > node.yield_at:
             # A thread that does nothing but lock would leave the reader no turn before the interpreter's switch interval.
-            node.yielded = now
+            node.yield_at = node.core.now + YIELD_S
             time.sleep(0)
-        gate = hold._gate = threading.Lock()
-        gate.acquire()
         self._ask(hold)
-        while hold.state != HELD and not self._wait(hold, gate, timeout, end):
+        while hold.state != HELD and not self._wait(hold, timeout, end):
             self._ask(hold)  # the node has joined again, and what was asked before is forgotten
-        hold._gate = None
 
     def _ask(self, hold: Hold) -> None:
+        """Held afterwards, or its gate is closed: the thread is to wait there."""
         node = self._node
         with node.mutex:
-            node.usable()
+            core = node.core
             try:
-                node.core.now = now = node.now()  # it may have taken long to come here
-                desk = node.core.table.desk(self.name, self._spoken)
-                if desk.spoken is not self._spoken:
-                    raise other_algorithm(desk, self._spoken)
+                if node.closing:
+                    node.usable()
+                core.now = now = node.now()
+                desk = core.table.desks.get(self.name)
+                if desk is None or desk.spoken is not self._spoken:
+                    desk = core.table.desk(self.name, self._spoken)
+                    if desk.spoken is not self._spoken:
+                        raise other_algorithm(desk, self._spoken)
                 if self._priority:
                     desk.priority = self._priority
-                me = threading.get_ident()
-                if desk.has and any(
-                    isinstance(other, Hold) and other._thread == me for other in (desk.holder, *(desk.sharers or ()))
-                ):
-                    raise already_held("thread", self.name)
+                if desk.has:
+                    self._not_by_the_holder(desk)
                 desk.acquire(hold, now)
-                if node.core.table.dirty:
-                    node.core.flush()
+                if core.table.dirty:
+                    core.flush()
+                if hold.state == WAITING:
+                    gate = threading.Lock()
+                    gate.acquire()
+                    hold._gate = gate
+                    node.waiting.add(hold)
             except PeerlockError:
                 raise
             except BaseException as problem:
                 node.upset(problem)
                 hold.desk = None
                 raise
-            if hold.state == WAITING:
-                node.waiting.add(hold)
 
-    def _wait(self, hold: Hold, gate: Any, timeout: float | None, end: float | None) -> bool:
+    def _not_by_the_holder(self, desk: Desk) -> None:
+        """Whoever holds it in its body would wait for itself."""
+        me = threading.get_ident()
+        for other in (desk.holder, *(desk.sharers or ())):
+            if isinstance(other, Hold) and other._thread == me:
+                raise already_held("thread", self.name)
+
+    def _wait(self, hold: Hold, timeout: float | None, end: float | None) -> bool:
         """True: it is held. False: it must be asked for again."""
         left = -1 if end is None else max(0.0, min(end - self._node.now(), threading.TIMEOUT_MAX))
-        granted = gate.acquire(timeout=left)
+        granted = hold._gate.acquire(timeout=left)
+        hold._gate = None
         if not granted and not self._give_up(hold, keep=True):
             raise not_in_time(self.name, timeout or 0.0)
         self._node.waiting.discard(hold)
@@ -298,7 +311,7 @@ class ThreadNode(Reader):
     def __init__(
         self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
     ) -> None:
-        self.yielded = 0.0
+        self.yield_at = 0.0  # when an acquire that does not have to wait must let the reader have its turn
         self.waiting: set[Hold] = set()  # threads sleep on their gates
         super().__init__(registry, group, algorithm, limits)
 
