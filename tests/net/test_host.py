@@ -20,9 +20,10 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import AfterFork, LockLost, PeerlockError, RegistryError, UsageError
-from peerlock.net import host
 from peerlock.net.charges import charge_of, end_charges
-from peerlock.net.host import ALIVE, Hall, HostRegistry, directory_for
+from peerlock.net.hall import ALIVE, KEEP, Hall
+from peerlock.net.host import HostRegistry
+from peerlock.net.places import directory_for, make_private
 from peerlock.net.threads import ThreadNode
 from processes import Member, members
 
@@ -208,7 +209,7 @@ def test_the_place_depends_on_machine_user_and_group_alone(monkeypatch: pytest.M
     assert directory_for("shop") == before
     assert directory_for("other") != before
     out = subprocess.run(
-        [sys.executable, "-c", "from peerlock.net.host import directory_for; print(directory_for('shop'))"],
+        [sys.executable, "-c", "from peerlock.net.places import directory_for; print(directory_for('shop'))"],
         env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert out.stdout.strip() == str(before), "the same under cron"
@@ -216,15 +217,15 @@ def test_the_place_depends_on_machine_user_and_group_alone(monkeypatch: pytest.M
 
 def test_the_directory_is_private(tmp_path: Path) -> None:
     private = tmp_path / "a" / "b" / "c" / "d" / "group"
-    host.make_private(private)
+    make_private(private)
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     private.chmod(0o755)
     with pytest.raises(RegistryError, match="chmod 700"):
-        host.make_private(private)
+        make_private(private)
     private.chmod(0o700)
     private.parent.chmod(0o777)
     with pytest.raises(RegistryError, match="chmod go-w"):
-        host.make_private(private)
+        make_private(private)
 
 
 def test_a_shared_directory_must_not_be_open_to_everybody(tmp_path: Path) -> None:
@@ -313,7 +314,7 @@ def test_old_views_and_files_of_the_dead_are_swept(tmp_path: Path) -> None:
     for _ in range(40):
         a.change(True)
     hall = a.hall
-    assert len(os.listdir(hall.directory / "views")) <= host.KEEP
+    assert len(os.listdir(hall.directory / "views")) <= KEEP
     assert len(os.listdir(hall.directory / "members")) == 1
     assert len(os.listdir(hall.directory / "sockets")) <= 1
     a.leave()
@@ -485,6 +486,6 @@ def test_a_group_that_cannot_be_written_is_said_so(tmp_path: Path, monkeypatch: 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("peerlock.net.host.write_all", full)
+    monkeypatch.setattr("peerlock.net.hall.write_all", full)
     with pytest.raises(RegistryError, match=r"The group g cannot be joined: No space left on device\."):
         peerlock.sync.join("g", dir=tmp_path)

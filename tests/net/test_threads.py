@@ -113,11 +113,11 @@ def test_an_exception_while_waiting_gives_the_ticket_up(tmp_path: Path, monkeypa
             def release(self) -> None:
                 pass
 
-        before = lock._wait
+        before: Any = lock._wait
 
         def wait(hold: peerlock.sync.Hold, *more: float | None) -> bool:
             hold._gate = Interrupted()
-            return before(hold, *more)
+            return bool(before(hold, *more))
 
         monkeypatch.setattr(lock, "_wait", wait)
         with pytest.raises(KeyboardInterrupt):

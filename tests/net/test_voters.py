@@ -26,7 +26,7 @@ from peerlock.net.aio import Node
 from peerlock.net.booth import Booth
 from peerlock.net.charges import charge_of
 from peerlock.net.embedded import EmbeddedRegistry
-from peerlock.net.host import write_durably
+from peerlock.net.places import write_durably
 from peerlock.node.voting import Beat, Salute, enveloped
 from peerlock.node.wire import Peer
 from places import joined, until

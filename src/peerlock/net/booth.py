@@ -16,10 +16,10 @@ from typing import Any
 
 from peerlock.errors import ProtocolError, RegistryError, UsageError
 from peerlock.net.bureau import log
-from peerlock.net.host import check_name, directory_for, make_private
 from peerlock.net.leased import check_tls, checked_lease
 from peerlock.net.lines import Dialler, Line, Party, close_server, serve
 from peerlock.net.order import Orders, Voters
+from peerlock.net.places import check_name, directory_for, make_private
 from peerlock.net.record import RecordFile, Stored
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address, tls_context

@@ -29,7 +29,7 @@ def make_certificates(names: Sequence[str], out: Path, days: int) -> None:
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
     except ModuleNotFoundError:
         raise UsageError("Certificates need cryptography: pip install 'peerlock[certs]'.") from None
-    from peerlock.net.host import check_name
+    from peerlock.net.places import check_name
 
     for name in names:
         check_name("node", name)

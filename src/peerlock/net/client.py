@@ -10,7 +10,8 @@ from typing import Any
 
 from peerlock.errors import ProtocolError, Unreachable, UsageError
 from peerlock.net.group import Settings
-from peerlock.net.host import Hall, check_shared, directory_for, short_name
+from peerlock.net.hall import Hall
+from peerlock.net.places import check_shared, directory_for, short_name
 from peerlock.node.wire import LARGEST, LENGTH, OLDEST, VERSION, Call, Hello, Peer, Result, framed, opened
 
 RESIDENT = "resident"  # in the address of a member that serves the command line

@@ -16,7 +16,7 @@ import msgspec
 from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError, RegistryError, UsageError
 from peerlock.net.charges import end_charges
-from peerlock.net.host import check_name
+from peerlock.net.places import check_name
 from peerlock.net.tracing import Tracer
 from peerlock.node.table import FAILED, HELD, LOST, WAITING, Ticket
 from peerlock.node.wire import DEFAULT_RW, Call, Result, framed, spoken

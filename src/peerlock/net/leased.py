@@ -23,7 +23,7 @@ from typing import Any
 from peerlock.errors import UsageError
 from peerlock.net.bureau import Bureau, boottime, log
 from peerlock.net.charges import end_charges
-from peerlock.net.host import check_name, directory_for, listen_at, listen_on, make_private
+from peerlock.net.places import check_name, directory_for, listen_at, listen_on, make_private
 from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.net.static import Tls, is_loopback, parse_address, tls_context
 from peerlock.net.watchdog import Watchdog

@@ -11,8 +11,8 @@ import ssl
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlock.errors import UsageError
-from peerlock.net.host import check_name
 from peerlock.net.lines import Line, Party, connected
+from peerlock.net.places import check_name
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address
 from peerlock.node.voting import Decision, Envelope, Order, Outcome, Salute

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError
-from peerlock.net.host import write_durably
+from peerlock.net.places import write_durably
 from peerlock.node.voter import Record
 
 HEAD = b"peerlock voter 1 "

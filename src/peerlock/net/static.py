@@ -36,7 +36,7 @@ from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
 from peerlock.net.charges import end_charges
-from peerlock.net.host import check_name, directory_for, listen_at, listen_on, make_private, write_durably
+from peerlock.net.places import check_name, directory_for, listen_at, listen_on, make_private, write_durably
 from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.wire import Peer, Tell, framed
 

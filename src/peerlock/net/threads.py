@@ -32,8 +32,8 @@ from peerlock.contract import Mode
 from peerlock.errors import LockTimeout, NodeClosed, PeerlockError, UsageError
 from peerlock.net.charges import end_charges
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
-from peerlock.net.host import check_name
 from peerlock.net.pace import YIELD_S
+from peerlock.net.places import check_name
 from peerlock.net.reader import Reader
 from peerlock.net.registry import Registry
 from peerlock.net.shell import log
