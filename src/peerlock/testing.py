@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 
 from peerlock.errors import UsageError
 from peerlock.net.aio import Joining, Node
+from peerlock.net.link import Link
 from peerlock.net.registry import Decision, Registry
-from peerlock.net.shell import Link
 from peerlock.node.table import Limits
 from peerlock.node.wire import DEFAULT, Peer
 

@@ -15,7 +15,7 @@ import pytest
 
 import peerlock
 from peerlock.net.aio import Node
-from peerlock.net.shell import Link
+from peerlock.net.link import Link
 from peerlock.node.wire import (
     LARGEST,
     VERSION,

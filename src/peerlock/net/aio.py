@@ -38,10 +38,11 @@ from peerlock.errors import LockLost, LockTimeout, NodeClosed, UsageError
 from peerlock.net.certificates import name_in
 from peerlock.net.dialling import dialled
 from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
+from peerlock.net.link import Link, long_lived
 from peerlock.net.pace import SOON_S, YIELD_S, Pace
 from peerlock.net.places import check_name, short_name
 from peerlock.net.registry import Registry
-from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, long_lived
+from peerlock.net.shell import HELLO_S, STRANGERS, Shell
 from peerlock.net.status import NodeStatus
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken

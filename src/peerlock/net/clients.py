@@ -22,7 +22,8 @@ from peerlock.node.table import FAILED, HELD, LOST, WAITING, Ticket
 from peerlock.node.wire import DEFAULT_RW, Call, Result, framed, spoken
 
 if TYPE_CHECKING:
-    from peerlock.net.shell import Link, Shell
+    from peerlock.net.link import Link
+    from peerlock.net.shell import Shell
     from peerlock.net.status import NodeStatus
 
 

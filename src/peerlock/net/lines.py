@@ -18,8 +18,8 @@ from typing import Any
 from peerlock.errors import ProtocolError
 from peerlock.net.certificates import name_in
 from peerlock.net.dialling import dialled
+from peerlock.net.link import long_lived
 from peerlock.net.registry import Endpoint
-from peerlock.net.shell import long_lived
 from peerlock.node.voting import Envelope, Salute, Word, enveloped, unsealed
 from peerlock.node.wire import LENGTH, incompatible
 

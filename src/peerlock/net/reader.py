@@ -23,9 +23,10 @@ from typing import Any
 from peerlock.errors import PeerlockError
 from peerlock.net.certificates import name_in
 from peerlock.net.dialling import is_numeric, resolved
+from peerlock.net.link import Link, long_lived
 from peerlock.net.places import short_name
 from peerlock.net.registry import Endpoint, Registry
-from peerlock.net.shell import HELLO_S, STRANGERS, Link, Shell, log, long_lived
+from peerlock.net.shell import HELLO_S, STRANGERS, Shell, log
 from peerlock.node.table import Limits
 from peerlock.node.wire import Peer
 

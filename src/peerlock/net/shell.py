@@ -3,16 +3,14 @@
 A shell for asyncio and one for threads build on this; they differ in how bytes move, how time passes and how a waiter
 is woken. Everything in here runs in one thread at a time: in the loop's, or under the node's mutex.
 
-**A link** is bytes in and bytes out with a peer at the other end. The first frame each way is a hello. Who is dialled
-checks it (version, group, registry, certificate), and answers with its own or with a sentence and the end. What does
-not parse ends the link: `LinkEnds` says why, it is logged on both sides, and the node goes on.
+The first frame each way on a link is a hello. Who is dialled checks it (version, group, registry, certificate), and
+answers with its own or with a sentence and the end.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import socket
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,36 +18,30 @@ from typing import Any, TypeVar
 from peerlock.contract import Mode
 from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, RegistryError, UsageError
 from peerlock.net.charges import end_charges
+from peerlock.net.link import Link
 from peerlock.net.registry import Decision, Registry
 from peerlock.net.status import NodeStatus, node_status
 from peerlock.node.core import Core
 from peerlock.node.table import Limits
 from peerlock.node.wire import (
     LARGEST,
-    LARGEST_HELLO,
-    LENGTH,
     OLDEST,
-    UNREADABLE,
     VERSION,
     Frame,
     Hello,
     Peer,
     Ping,
-    Said,
     Spoken,
     Tell,
     framed,
     incompatible,
     spoken,
-    unpacked,
 )
 
 log = logging.getLogger("peerlock")
 T = TypeVar("T")
 
 AGAIN_S = 0.02  # to ask the gate again, after somebody was about to leave us out
-HEAD, unpack_length = LENGTH.size, LENGTH.unpack_from
-FIRST = 2048  # bytes of a link's buffer, until it needs more
 STRANGERS = 256  # links at one time that have not said who they are
 HELLO_S = 10.0  # to say so
 PATIENCE_S = 2.5  # with somebody who keeps us from believing
@@ -65,101 +57,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-class Link:
-    """One end of a link: frames out of bytes, and who is at the other end."""
-
-    def __init__(self, shell: Shell, dialled: Peer | None) -> None:
-        self.shell = shell
-        self.dialled = dialled  # whom we have dialled; None: somebody has dialled us
-        self.peer: Peer | None = None  # who has greeted us
-        self.client: Any = None  # what serves the other end, if it is not a member
-        self.buffer = bytearray(FIRST)
-        self.whole = memoryview(self.buffer)
-        self.start = self.end = 0
-        self.limit = LARGEST_HELLO
-        self.certificate: str | None = None
-        self.local = False  # a Unix socket
-        self.closed = False
-
-    # The rest of a link is the shell's.
-
-    def write(self, data: bytes) -> None:
-        raise NotImplementedError  # asyncio and threads write in their own ways
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    # -- in ------------------------------------------------------------------------------------------
-
-    def room(self) -> memoryview:
-        """Where the next bytes go."""
-        if not self.end:
-            return self.whole
-        if self.start:
-            left = self.end - self.start
-            self.buffer[:left] = self.buffer[self.start : self.end]
-            self.start, self.end = 0, left
-        if self.end == len(self.buffer):
-            self.grow(2 * len(self.buffer))
-        return memoryview(self.buffer)[self.end :]
-
-    def grow(self, size: int) -> None:
-        """A larger buffer. A new one: whoever reads into the old one may still have a view of it."""
-        larger = bytearray(size)
-        larger[: self.end] = self.buffer[: self.end]
-        self.buffer, self.whole = larger, memoryview(larger)
-
-    def feed(self, data: bytes) -> None:
-        """Bytes that do not come from a socket."""
-        while data and not self.closed:
-            room = self.room()
-            part = data[: len(room)]
-            room[: len(part)] = part
-            self.buffer_updated(len(part))
-            data = data[len(part) :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """That many bytes are there (asyncio's name for it). Frames are handled one by one; a bad one ends the link."""
-        self.end = end = self.end + nbytes
-        shell, first, length = self.shell, self.start + HEAD, 0
-        try:
-            while first <= end and not self.closed:
-                (length,) = unpack_length(self.buffer, self.start)
-                if length > self.limit:
-                    raise ProtocolError(f"a frame of {length} bytes; the limit is {self.limit}")
-                after = first + length
-                if after > end:
-                    if after > len(self.buffer):
-                        self.grow(after)
-                    break
-                frame = unpacked(bytes(self.whole[first:after]))
-                self.start, first = after, after + HEAD
-                if type(frame) is Said and self.peer is not None:  # almost all are
-                    shell.core.receive(self.peer, frame, shell.clock())
-                else:
-                    shell.on_frame(self, frame)
-        except (ProtocolError, RegistryError) as problem:
-            shell.ends(self, str(problem))
-        except UNREADABLE as problem:
-            shell.ends(self, f"a frame of {length} bytes is no message of this protocol: {problem}")
-        if self.start == self.end:
-            self.start = self.end = 0
-            if len(self.buffer) > 65536:
-                self.buffer = bytearray(16384)  # a large frame is rare
-                self.whole = memoryview(self.buffer)
-        if shell.core.table.dirty:
-            shell.core.flush()
-
-
-def long_lived(made: socket.socket) -> None:
-    """For TCP: nothing waits for more data before it goes out, and a peer that is gone without a word is noticed."""
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000)):
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class Shell:
