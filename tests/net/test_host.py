@@ -482,6 +482,29 @@ def test_without_a_look_at_the_processes_nobody_is_gone(monkeypatch: pytest.Monk
         assert command.wait() == -signal.SIGKILL
 
 
+HIDDEN = """
+import os, sys
+from peerlock.net.charges import _all, end_charges
+os.setgid(65534)
+os.setuid(65534)
+print(sys.argv[1] in dict(_all()), end_charges(sys.argv[2].encode()))
+"""
+
+
+def test_who_does_not_see_a_process_of_another_user_does_not_take_it_for_gone() -> None:
+    elsewhere = ["unshare", "--mount", "sh", "-c", 'mount -t proc -o hidepid=invisible proc /proc && exec "$@"', "sh"]
+    if os.geteuid() or subprocess.run([*elsewhere, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("it takes root to become somebody else and to mount another /proc")
+    with subprocess.Popen(["sleep", "60"], process_group=0) as command:
+        try:
+            question = [sys.executable, "-c", HIDDEN, str(command.pid), charge_of(command.pid)]
+            asked = subprocess.run([*elsewhere, *question], capture_output=True, text=True, check=False)
+            assert asked.stdout == "False False\n", asked.stderr
+            assert command.poll() is None
+        finally:
+            command.kill()
+
+
 def test_a_group_that_cannot_be_written_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
