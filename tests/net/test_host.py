@@ -497,7 +497,7 @@ def test_who_does_not_see_a_process_of_another_user_does_not_take_it_for_gone() 
         pytest.skip("it takes root to become somebody else and to mount another /proc")
     with subprocess.Popen(["sleep", "60"], process_group=0) as command:
         try:
-            question = [sys.executable, "-c", HIDDEN, str(command.pid), charge_of(command.pid)]
+            question = [sys.executable, "-c", HIDDEN, str(command.pid), charge_of(command.pid).decode()]
             asked = subprocess.run([*elsewhere, *question], capture_output=True, text=True, check=False)
             assert asked.stdout == "False False\n", asked.stderr
             assert command.poll() is None

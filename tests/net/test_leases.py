@@ -303,18 +303,26 @@ def test_without_its_watchdog_a_node_has_no_lease(place: Place) -> None:
             time.sleep(0.05)
 
 
-def test_the_watchdog_leaves_a_healthy_process_alone(place: Place) -> None:
-    program = STUCK.replace("{stuck}", "time.sleep(3); hold.release(); node.leave()")
-    words = place.words("a")
-    words["state"] = str(words["state"])
+HEALTHY = "time.sleep(3); hold.release(); node.leave()"
+INTERRUPTED = """
+with node.mutex:
+    node.upset(KeyboardInterrupt())  # as if a signal's handler had raised there: it joins again
+assert not hold.held
+with node.lock("x") as again:  # which takes a lease, in which nothing is held that the watchdog would have to end
+    assert again.fence > hold.fence
+node.leave()
+"""
+
+
+@pytest.mark.parametrize("fate", [HEALTHY, INTERRUPTED], ids=["healthy", "interrupted in the middle of its work"])
+def test_the_watchdog_leaves_alone_who_holds_what_it_may(place: Place, fate: str) -> None:
     import msgspec
 
+    words = place.words("a")
+    words["state"] = str(words["state"])
     done = subprocess.run(
-        [sys.executable, "-c", program, msgspec.json.encode(words).decode()],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+        [sys.executable, "-c", STUCK.replace("{stuck}", fate), msgspec.json.encode(words).decode()],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "it goes on" in done.stdout
