@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from peerlock.cli import progress
+from peerlock.cli import main, progress
 
 
 def test_a_log_has_a_line_for_every_minute(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,3 +41,14 @@ def test_a_step_has_its_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_what_is_done_within_a_minute_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(progress.progress(range(5), "groups", 5)) == [0, 1, 2, 3, 4]
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_simulation_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("peerlock.cli.progress.LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("sys.argv", ["peerlock", "sim", "suzuki-kasami-a", "--nodes", "3", "--entries", "4"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    told = [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert told[:2] == ["suzuki-kasami-a: 1 of 12", "suzuki-kasami-a: 2 of 12"]

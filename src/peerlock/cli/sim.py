@@ -111,7 +111,7 @@ def _run_one(
     prepared: Prepared, seed: int, trace: Path | None, diagram: Path | None, ticker: Ticker
 ) -> tuple[Metrics, list[int]]:
     metrics, keeper = Metrics(), Keeper()
-    recorders: list[Recorder] = [metrics, *([ticker] if sys.stderr.isatty() else [])]
+    recorders: list[Recorder] = [metrics, ticker]
     with ExitStack() as files:
         if trace:
             recorders.append(Writer(files.enter_context(output(trace))))
