@@ -114,6 +114,32 @@ def test_a_task_is_cancelled(within: Callable[..., None], granted: bool) -> None
     within(main)
 
 
+def test_what_is_meant_for_the_loop_does_not_hit_the_reader(within: Callable[..., None]) -> None:
+    tasks, went_on = list[asyncio.Task[None]](), list[bool]()
+
+    async def exits(turn: Turn) -> None:
+        await turn
+        sys.exit(7)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        turn = Turn(loop)
+
+        def arrives() -> None:
+            turn.has_come()
+            went_on.append(True)
+
+        tasks.append(asyncio.create_task(exits(turn)))
+        await asyncio.sleep(0)
+        loop.call_soon(arrives)
+        await asyncio.sleep(5)
+
+    with pytest.raises(SystemExit, match="7"):
+        within(main)
+    assert isinstance(tasks[0].exception(), SystemExit)
+    assert went_on
+
+
 EXITS = """
 import asyncio, sys, peerlock
 async def other():

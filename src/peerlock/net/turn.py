@@ -69,7 +69,7 @@ class Turn:
             try:
                 self._context.run(resume, self)
             except BaseException as problem:
-                # sys.exit, or Ctrl-C: that is meant for the loop, and not for whoever reads sockets.
+                # sys.exit, or Ctrl-C: that is meant for the loop, and whoever reads sockets has others to tell.
                 self._loop.call_soon(_raise, problem)
 
 
