@@ -4,9 +4,8 @@
         async with node.lock("orders") as hold:
             ...
 
-The core runs inline: in the callback that reads a socket, and in the task that asks for a lock. A waiter is one object
-(`turn.py`), and goes on right there when a socket has brought its grant. Each peer that an event has something for gets
-one write.
+The core runs inline: in the callback that reads a socket, and in the task that asks for a lock. A waiter is one bare
+future that is resolved right there. Each peer that an event has something for gets one write.
 
 **Who owns a lock** is the `Hold`. `async with` keeps the hold by task, so one `Lock` object can be used by many
 tasks; a task that asks for what it has gets an `AlreadyHeld` instead of waiting for itself.
@@ -45,7 +44,6 @@ from peerlock.net.places import check_name, short_name
 from peerlock.net.registry import Registry
 from peerlock.net.shell import HELLO_S, STRANGERS, Shell
 from peerlock.net.status import NodeStatus
-from peerlock.net.turn import Turn
 from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Peer, Spoken, spoken
 
@@ -77,18 +75,6 @@ class AioLink(Link, asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.room() if self.end else self.whole
 
-    def buffer_updated(self, nbytes: int) -> None:
-        node: Node = self.shell  # type: ignore[assignment]
-        node._arriving = True
-        try:
-            super().buffer_updated(nbytes)
-        finally:
-            node._arriving = False
-        if node._granted:
-            granted, node._granted = node._granted, []
-            for turn in granted:
-                turn.has_come()
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self.late is not None:
             self.late.cancel()
@@ -112,7 +98,7 @@ _tasks: Any = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info
 class Hold(AnyHold):
     """A lock that was granted, until `release`, or until it is lost."""
 
-    _turn: Turn | None = None  # that a task waits for
+    _future: asyncio.Future[None] | None = None
     _lost: asyncio.Event | None = None
     _task: asyncio.Task[Any] | None = None  # whose body ends with the lock
     _cancelled: int | None = None  # it was cancelled, for the loss; so many others had cancelled it before
@@ -166,14 +152,12 @@ class Hold(AnyHold):
             raise self.loss()
 
     def woken(self) -> None:
-        turn = self._turn
-        if turn is not None:
-            if self.state != HELD:
-                turn.comes(self.error or NodeClosed("The node is closed."))
-            elif self._lock._node._arriving:
-                self._lock._node._granted.append(turn)
+        future = self._future
+        if future is not None and not future.done():
+            if self.state == HELD:
+                future.set_result(None)
             else:
-                turn.comes()
+                future.set_exception(self.error or NodeClosed("The node is closed."))
         if self.state == LOST:
             if self._lost is not None:
                 self._lost.set()
@@ -274,14 +258,14 @@ class Lock:
             return hold
         self._pace.step = SOON_S
         # `_wait` without its timer, written out: it saves every contended grant a coroutine.
-        hold._turn = turn = Turn(self._loop)
+        future = hold._future = self._loop.create_future()
         try:
-            await turn
+            await future
         except BaseException:
             self._give_up(hold)
             raise
         finally:
-            hold._turn = None
+            hold._future = None
         if hold.state != HELD:
             self._still(hold)
         return hold
@@ -328,15 +312,15 @@ class Lock:
 
     async def _wait(self, hold: Hold, timeout: float) -> None:
         node = self._node
-        hold._turn = turn = Turn(self._loop)
+        future = hold._future = node._loop.create_future()
         timer = node._loop.call_later(max(0.0, timeout), self._expire, hold, timeout)
         try:
-            await turn
+            await future
         except BaseException:
             self._give_up(hold)
             raise
         finally:
-            hold._turn = None
+            hold._future = None
             timer.cancel()
         self._still(hold)
 
@@ -351,8 +335,8 @@ class Lock:
     def _expire(self, hold: Hold, timeout: float) -> None:
         if hold.state == WAITING:
             self._give_up(hold)
-            if hold._turn is not None:
-                hold._turn.comes(not_in_time(self.name, timeout))
+            if hold._future is not None and not hold._future.done():
+                hold._future.set_exception(not_in_time(self.name, timeout))
 
     async def __aenter__(self) -> Hold:
         # Written for the interpreter: what looks odd here is what it does fast (docs/guide/performance.md).
@@ -483,8 +467,6 @@ class Node(Shell):
         # The clock of every loop but one in virtual time, without the call in between.
         self._time = self._loop.time if getattr(self._loop, "virtual", False) else registry.clock
         self._pace = Pace()
-        self._arriving = False  # the core is at what a socket has brought
-        self._granted: list[Turn] = []  # meanwhile: they come when it is done with that
         self._done = self._loop.create_future()  # what an end of a body gives back that has nothing to wait for
         self._done.set_result(None)
         self._servers: list[asyncio.Server] = []
