@@ -123,6 +123,37 @@ def profile(found: dict[str, Any]) -> str:
     )
 
 
+def budget(peers: Comparison, found: dict[str, Any]) -> str:
+    """What the target for owner changes leaves for one of them, and what one takes."""
+    bare = next(each["user_us"] + each["system_us"] for each in found["rows"] if each["name"] == "a bare message")
+    hand_over, kernel = (
+        sum(hot for name, hot, _ in found["parts"] if name.startswith(whose)) for whose in ("", "kernel")
+    )
+    cores, columns = int(peers.about["cores"]), []
+    for of in CROWDS:
+        crowds = {name: row.contended[of] for name, row in peers.rows.items() if of in row.contended}
+        best = max(NETWORKED & crowds.keys(), key=lambda name: crowds[name].owner_changes_a_second)
+        rate = crowds[best].owner_changes_a_second
+        columns.append(
+            [f"{number(2 * rate)} ({best})", number(1e6 / (2 * rate)), number(hand_over), number(kernel)]
+            + [number(1e6 * cores / (2 * rate)), number(of * bare)]
+            + [number(crowds[name].cpu_us_an_entry) for name in ("peerlock", "peerlock, dijkstra-ring", best)]
+        )
+    names = [
+        "twice the owner changes/s of the best networked peer",
+        "**time** from one change to the next, us",
+        "a hand-over from core to core, hot, takes",
+        "of that the kernel, from the write to the read",
+        "**CPU time** for a change, us, if no core ever rests",
+        "its messages, one for each process, if there were no lock in them, take",
+        "this lock: the processes, measured",
+        "the same with `dijkstra-ring` (two messages a change)",
+        "that peer: the clients, measured, without the server",
+    ]
+    rows = [[name, *cells] for name, *cells in zip(names, *columns, strict=True)]
+    return table(["", *(f"{of} processes, {cores} cores" for of in CROWDS)], rows)
+
+
 def turns(found: dict[str, Any]) -> str:
     """Three processes, the first two on one core."""
     rows = []
@@ -308,6 +339,7 @@ def main(directory: str) -> None:
     text = PAGE.read_text()
     made = sections(peers, curves, takeovers) | {
         "profile": profile(profiled),
+        "budget": budget(peers, profiled),
         "parts": parts(profiled),
         "turns": turns(profiled),
         "apart": apart(peers),
