@@ -21,6 +21,8 @@ from typing import Any
 
 log = logging.getLogger("peerlock")
 
+CLOSE_S = 1.0  # for connections to be closed on both sides
+
 
 def boottime() -> float:
     """A clock that counts suspension, where there is one."""
@@ -36,6 +38,7 @@ class Bureau:
         self.selector = selectors.DefaultSelector()
         self.loop = asyncio.SelectorEventLoop(self.selector)
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []  # what is to be closed then, and by no one else
         self.stopped = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
@@ -45,14 +48,23 @@ class Bureau:
         try:
             self.loop.run_forever()
         finally:
-            for task in self.tasks:
-                task.cancel()
-            if self.tasks:
-                self.loop.run_until_complete(asyncio.gather(*self.tasks, return_exceptions=True))
+            self.loop.run_until_complete(self.end_tasks())
+            for close in self.at_end:
+                self.loop.run_until_complete(close())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            for _ in range(5):
-                self.loop.run_until_complete(asyncio.sleep(0))  # transports that were closed say so
+            self.loop.run_until_complete(self._let_close())
             self.loop.close()
+
+    async def _let_close(self) -> None:
+        """Connections that were closed say so, which takes some turns of the loop, and with TLS a word of the other end."""
+        end, turns = time.monotonic() + CLOSE_S, 5
+        while turns and time.monotonic() < end:
+            await self.end_tasks()  # a timer may have begun something
+            if len(self.selector.get_map()) > 1:  # the loop's own is one
+                await asyncio.sleep(0.002)
+            else:
+                turns -= 1
+                await asyncio.sleep(0)
 
     def call(self, act: Callable[..., Any], *words: Any) -> None:
         """Do that in this thread, soon. From any thread; nothing happens if it has ended."""

@@ -6,7 +6,6 @@ A member has a line to each voter, and beats. If its name is among the voters, t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,8 +43,9 @@ class EmbeddedRegistry(LeasedRegistry):
                     tls=self.tls_contexts, first_start=first_start, bind=self.source, clock=self.steady,
                 )  # fmt: skip
             except BaseException:
-                super().close()
+                self.close()
                 raise
+        self.bureau.at_end.append(self._close)
 
     def make_residence(self, household: Household) -> AtVoters:
         return AtVoters(household, self.lease_s, self.voters)
@@ -89,19 +89,9 @@ class EmbeddedRegistry(LeasedRegistry):
     def descriptors(self) -> list[int]:
         return [*super().descriptors(), *([self.booth.file.lock] if self.booth is not None else [])]
 
-    def close(self) -> None:
-        done = asyncio.run_coroutine_threadsafe(self._close(), self.bureau.loop) if not self.bureau.stopped else None
-        if done is not None:
-            with contextlib.suppress(Exception):
-                done.result(2.0)
-        super().close()
-
     async def _close(self) -> None:
-        for dialler in self.diallers.values():
-            dialler.stop()
         if self.booth is not None:
             self.booth.close()
-        await self.bureau.end_tasks()
 
 
 class _MemberParty(Party):

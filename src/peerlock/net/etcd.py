@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import ssl
 from typing import Any, Protocol
 
@@ -243,6 +242,7 @@ class StoreRegistry(LeasedRegistry):
         return AtStore(household, self.lease_s, self.store.name)
 
     def begin(self) -> None:
+        self.bureau.at_end.append(self.store.close)
         self.bureau.spawn(self._watch())
 
     async def _watch(self) -> None:
@@ -272,17 +272,6 @@ class StoreRegistry(LeasedRegistry):
             return
         if me == self.residence.me:
             self.residence.answered(request.number, done, snapshot, self.clock())
-
-    def close(self) -> None:
-        if not self.bureau.stopped:
-            done = asyncio.run_coroutine_threadsafe(self._close(), self.bureau.loop)
-            with contextlib.suppress(Exception):
-                done.result(2.0)
-        super().close()
-
-    async def _close(self) -> None:
-        await self.bureau.end_tasks()
-        await self.store.close()
 
 
 class EtcdRegistry(StoreRegistry):
