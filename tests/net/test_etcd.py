@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import base64
 import contextlib
+import gc
 import json
 import logging
 import re
