@@ -50,7 +50,10 @@ class Bureau:
         finally:
             self.loop.run_until_complete(self.end_tasks())
             for close in self.at_end:
-                self.loop.run_until_complete(close())
+                try:
+                    self.loop.run_until_complete(close())
+                except Exception:  # the rest is to be closed all the same
+                    log.exception("%s: not everything could be closed", self.thread.name)
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.run_until_complete(self._let_close())
             self.loop.close()
