@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from peerlock.bench.peers.drivers import ROWS, Row, Wire
+from peerlock.bench.peers.figures import contended
+from peerlock.bench.peers.floor import two_cores
 from peerlock.bench.peers.scenes import percentile, play
-from peerlock.bench.peers.side_by_side import contended, two_cores
 
 MARGIN = 1.6
 STORED = Path(__file__).with_name("bench_quick.json")

@@ -15,7 +15,8 @@ import msgspec
 
 from peerlock.bench.peers.curves import Curves
 from peerlock.bench.peers.drivers import ROWS
-from peerlock.bench.peers.side_by_side import CROWDS, Comparison
+from peerlock.bench.peers.figures import CROWDS, Comparison
+from peerlock.bench.peers.tables import rounds, spread
 from peerlock.bench.takeover import Takeover
 
 NETWORKED = {row.name for row in ROWS if row.networked and not row.ours}
@@ -152,6 +153,22 @@ def budget(peers: Comparison, found: dict[str, Any]) -> str:
     ]
     rows = [[name, *cells] for name, *cells in zip(names, *columns, strict=True)]
     return table(["", *(f"{of} processes, {cores} cores" for of in CROWDS)], rows)
+
+
+def duels(peers: Comparison) -> str:
+    """Round by round, of all runs."""
+    rows = [
+        [name, peer, scene, str(len(ratios)), *(f"{value:.2f}" for value in spread(ratios))]
+        for (name, peer, scene), ratios in rounds(peers).items()
+    ]
+    return table(["", "in turns with", "scene", "rounds", "lowest ratio", "median", "highest"], rows)
+
+
+def rest(found: dict[str, Any]) -> str:
+    """What changes if no core ever goes to sleep."""
+    usual, never = found["rest"]["as usual"], found["rest"]["never"]
+    rows = [[name, number(usual[name]), number(never[name]), f"{never[name] / usual[name]:.2f}"] for name in usual]
+    return table(["", "as usual", "no core sleeps", "times"], rows)
 
 
 def turns(found: dict[str, Any]) -> str:
@@ -342,6 +359,8 @@ def main(directory: str) -> None:
         "budget": budget(peers, profiled),
         "parts": parts(profiled),
         "turns": turns(profiled),
+        "rest": rest(profiled),
+        "duels": duels(peers),
         "apart": apart(peers),
     }
     for name, words in made.items():

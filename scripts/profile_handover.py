@@ -10,11 +10,15 @@ own, hand a lock over, and look at the clock on the way: at the release, at the 
 lock is granted, and when the task runs that waited for it; without a pause, and with 2 ms of sleep in between. And three
 processes, two of them on one core, count their turns: as they are, and when the kernel was asked not to let who is woken
 displace who runs (SCHED_BATCH).
+
+And the bare message, the hand-over and three processes once more, in turns: as usual, and while on every core something
+runs that gives way to everything else (SCHED_IDLE), so that no core ever goes to sleep and has to be woken up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import cProfile
 import json
 import mmap
@@ -26,6 +30,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,6 +44,7 @@ SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))
 FORKED, APART = "forkserver", "spawn"
 PAUSE_S = 0.002
+ROUNDS, BURN_S = 3, 120.0
 MARGIN_S = 0.2  # before and after what counts
 PARTS = (
     "giver: from the release to the write",
@@ -247,12 +253,59 @@ def turns(patient: bool) -> list[dict[str, Any]]:
     return sorted(play("turns", 3, None if patient else False), key=lambda each: each["number"])
 
 
+@contextlib.contextmanager
+def no_core_sleeps() -> Iterator[None]:
+    """On each core something that runs whenever nothing else does."""
+    context: Any = multiprocessing.get_context(APART)
+    made = [context.Process(target=burn, args=(core,), daemon=True) for core in os.sched_getaffinity(0)]
+    for each in made:
+        each.start()
+    try:
+        time.sleep(1.0)  # until they burn
+        yield
+    finally:
+        for each in made:
+            each.kill()
+            each.join()
+
+
+def burn(core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    end = time.monotonic() + BURN_S
+    while time.monotonic() < end:
+        pass
+
+
+def wide_awake() -> dict[str, float]:
+    hot, cold = parts(paused=False), parts(paused=True)
+    lock = play("lock", 3)
+    return {
+        "a bare message, one way, us": 1e6 * SECONDS / sum(each["messages"] for each in play("bare", 2)),
+        "a hand-over from core to core, hot, us": sum(hot),
+        "of that the kernel, from the write to the read, hot, us": hot[1],
+        "a hand-over from core to core after 2 ms of sleep, us": sum(cold),
+        "of that the kernel, from the write to the read, after sleep, us": cold[1],
+        "3 processes, messages a second": sum(each["messages"] for each in lock) / SECONDS,
+    }
+
+
+def awake_and_asleep() -> dict[str, dict[str, float]]:
+    found: dict[str, list[dict[str, float]]] = {"as usual": [], "never": []}
+    for _ in range(ROUNDS):
+        found["as usual"].append(wide_awake())
+        with no_core_sleeps():
+            found["never"].append(wide_awake())
+    return {way: {key: statistics.median(each[key] for each in many) for key in many[0]} for way, many in found.items()}
+
+
 def main() -> None:
     rows = [row("a bare message", play("bare", 2))]
     rows += [row(f"the lock, {of} processes", play("lock", of)) for of in (3, 5)]
     rows += [row(f"the lock, {of} processes started one by one", play("lock", of, start=APART)) for of in (3, 5)]
     ways = [parts(paused=False), parts(paused=True)]
     placed = {"as usual": turns(patient=False), "SCHED_BATCH": turns(patient=True)}
+    rest = awake_and_asleep()
     profiles = [each["profile"] for each in play("lock", 5, profiled=True) if "profile" in each]
     for each in rows:
         print(
@@ -271,11 +324,14 @@ def main() -> None:
                 f"displaced {each['displaced']:.2f} times an entry; another one was inside before it "
                 f"asked again: {100 * each['overtaken']:.0f} %"
             )
+    for name, usual in rest["as usual"].items():
+        print(f"{name:63} {usual:10,.1f} as usual, {rest['never'][name]:10,.1f} where no core ever sleeps")
     if sys.argv[1:2] == ["--json"]:
         told = {
             "rows": rows,
             "profile": profiles[0],
             "turns": placed,
+            "rest": rest,
             "parts": [list(part) for part in zip(PARTS, *ways, strict=True)],
         }
         Path(sys.argv[2]).write_text(json.dumps(told, indent=1) + "\n")

@@ -11,22 +11,14 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from peerlock.bench.peers import curves, drivers, servers
+from peerlock.bench.peers import curves, drivers, duels, servers
 from peerlock.bench.peers.drivers import ROWS, Row
+from peerlock.bench.peers.figures import Comparison, Contended, Duel, Figures, contended, median_of
 from peerlock.bench.peers.scenes import play
 from peerlock.bench.peers.servers import STARTERS
-from peerlock.bench.peers.side_by_side import (
-    Comparison,
-    Contended,
-    Figures,
-    chosen,
-    compare,
-    contended,
-    median_of,
-    over_runs,
-    targets,
-)
-from peerlock.bench.peers.tables import shown
+from peerlock.bench.peers.side_by_side import chosen, compare, steps
+from peerlock.bench.peers.tables import rounds, shown
+from peerlock.bench.peers.targets import over_runs, targets
 from peerlock.cli import app, bench
 from peerlock.errors import UsageError
 
@@ -101,15 +93,24 @@ def figures(us: float, changes: float, fairness: float = 1.0, parked: float = 80
     return Figures(us, us, us / 0.5, crowds, crowds, 1.0, parked, parked, parked, parked / 60, 1.0)
 
 
+def fought(row: str, ratio: float, fairness: float = 1.0, parked: float = 1.3) -> list[Duel]:
+    crowds = [
+        Duel(row, "Redis BLPOP", way, of, (ratio, ratio, 9.9), (fairness, fairness, 1.0))
+        for way in ("contended", "apart")
+        for of in (3, 5)
+    ]
+    return [*crowds, Duel(row, "a bare message", "parked", 2, (parked, parked, 9.9))]
+
+
 def test_targets_are_ratios() -> None:
     rows = {"peerlock": figures(0.9, 15_000), "Redis BLPOP": figures(100.0, 6_000), "flock": figures(0.1, 90_000)}
-    found = {target.words: target for target in targets(rows)}
+    found = {target.words: target for target in targets(rows, fought("peerlock", 2.5))}
     assert all(target.met for target in found.values())
     assert sorted(target.value for target in found.values()) == pytest.approx(
-        sorted([1.8, 100 / 0.9, 2.5, 2.5, 1.0, 2.5, 2.5, 1.0, 0.0, 80 / 60])
+        sorted([1.8, 100 / 0.9, 2.5, 2.5, 1.0, 2.5, 2.5, 1.0, 0.0, 1.3])
     )
-    rows["peerlock"] = figures(1.1, 11_000, fairness=0.5, parked=100.0)
-    missed = [target for target in targets(rows) if not target.met]
+    rows["peerlock"] = figures(1.1, 11_000)
+    missed = [target for target in targets(rows, fought("peerlock", 1.9, 0.5, 1.7)) if not target.met]
     assert len(missed) == 8
 
 
@@ -118,20 +119,51 @@ def test_what_must_never_be_is_not_made_better_by_other_runs() -> None:
     bad.contended = {3: msgspec.structs.replace(good.contended[3], lost_updates=1.0)}
     middle: Figures = median_of([good, bad, good])
     assert middle.contended[3].lost_updates == 1
-    (lost,) = (
-        each for each in over_runs([{"peerlock": good}, {"peerlock": bad}]) if each.words.endswith("lost updates")
-    )
-    assert (lost.value, lost.met) == (1.0, False)
+    in_turns = Duel("peerlock", "Redis BLPOP", "apart", 5, (3.0,), (1.0,), 2.0)
+    for runs, worst in (
+        ([({"peerlock": good}, ()), ({"peerlock": bad}, ())], 1.0),
+        ([({"peerlock": good}, (in_turns,)), ({"peerlock": bad}, ())], 2.0),
+    ):
+        (lost,) = (each for each in over_runs(runs) if each.words.endswith("lost updates"))
+        assert (lost.value, lost.met) == (worst, False)
 
 
 def test_a_target_is_the_median_of_what_each_run_says() -> None:
-    runs = [
-        {"peerlock": figures(1.0, ours), "Redis BLPOP": figures(100.0, theirs)}
-        for ours, theirs in ((20, 10), (50, 10), (90, 50))
-    ]
+    runs = [({"peerlock": figures(1.0, 20)}, fought("peerlock", ratio)) for ratio in (2.0, 5.0, 1.8)]
     (found,) = (each for each in over_runs(runs) if each.words.startswith("peerlock: 3 processes, owner changes"))
     assert found.of_runs == (2.0, 5.0, 1.8)
     assert (found.value, found.met) == (2.0, True)
+
+
+def test_duels_are_with_the_best_networked_peer() -> None:
+    names = ["peerlock", "peerlock, asyncio", "flock", "Redis BLPOP", "PostgreSQL advisory"]
+    rows = [BY_NAME[name] for name in names]
+    seen = {name: figures(1.0, changes) for name, changes in zip(names, (50, 40, 90, 10, 20), strict=True)}
+    words = [words for words, _ in duels.planned(rows, seen, 0.2)]
+    assert words[:2] == [f"{of} processes, in turns with PostgreSQL advisory" for of in (3, 5)]
+    assert len(words) == duels.how_many(rows)
+    assert steps(rows, 3) == 3 * (1 + len(rows) + len(words))
+    assert not duels.how_many([BY_NAME["flock"]])
+    assert not list(duels.planned(rows, {}, 0.2))
+
+
+def test_a_duel_is_measured_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duels, "ROUNDS", 2)
+    ours = [BY_NAME["peerlock"], BY_NAME["peerlock, dijkstra-ring"]]
+    first, second = duels.crowd(ours, BY_NAME["Redis BLPOP"], "contended", 3, 0.2)
+    for duel in (first, second):
+        assert len(duel.ratios) == len(duel.fairness) == 2
+        assert min(duel.ratios) > 0
+        assert duel.lost_updates == 0
+    (parked,) = duels.parked(ours[0], 0.4)
+    assert (parked.way, len(parked.ratios)) == ("parked", 2)
+    found = Comparison(1, 0.2, {}, [], {}, {}, [], [first, second, parked])
+    assert list(rounds(found)) == [
+        ("peerlock", "Redis BLPOP", "3 processes"),
+        ("peerlock, dijkstra-ring", "Redis BLPOP", "3 processes"),
+        ("peerlock", "a bare message", "parked"),
+    ]
+    assert any(getattr(part, "title", "") == "duels" for part in shown(found))
 
 
 def test_medians_field_by_field() -> None:

@@ -216,7 +216,7 @@ def bench_peers(
         str, typer.Option(help="Only these, by how their names begin; a comma in between: 'peerlock,redis'.")
     ] = "",
     runs: Annotated[int, typer.Option(help="How often all of it runs; the median counts.", min=1)] = 3,
-    seconds: Annotated[float, typer.Option(help="For each scene.", min=0.2)] = 2.0,
+    seconds: Annotated[float, typer.Option(help="For each scene.", min=0.2)] = 1.5,
     plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file: SVG, PNG or PDF.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write all figures into this file, too: JSON.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -8,7 +8,7 @@ from typing import Any
 
 from peerlock.bench.peers.curves import Curves
 from peerlock.bench.peers.drivers import ROWS
-from peerlock.bench.peers.side_by_side import Comparison, Figures
+from peerlock.bench.peers.figures import Comparison, Figures
 
 OURS, OTHERS = "#2a6fb0", "#9aa3ad"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
 
 from peerlock.bench.peers.curves import Curves
-from peerlock.bench.peers.side_by_side import CROWDS, WAYS, Comparison, Contended
+from peerlock.bench.peers.figures import CROWDS, WAYS, Comparison, Contended
 
 
 def _us(value: float | None) -> str:
@@ -19,6 +20,19 @@ def _us(value: float | None) -> str:
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
+
+
+def rounds(found: Comparison) -> dict[tuple[str, str, str], list[float]]:
+    """The ratios of all rounds of all runs: by row, by whom it was in turns with, and at what."""
+    every: dict[tuple[str, str, str], list[float]] = {}
+    for duel in found.duels:
+        scene = "parked" if duel.way == "parked" else f"{duel.of} processes{WAYS[duel.way]}"
+        every.setdefault((duel.row, duel.peer, scene), []).extend(duel.ratios)
+    return dict(sorted(every.items(), key=lambda entry: entry[0][2]))
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    return min(values), statistics.median(values), max(values)
 
 
 def shown(found: Comparison) -> Iterator[Any]:
@@ -54,6 +68,11 @@ def shown(found: Comparison) -> Iterator[Any]:
     for ground in found.floor:
         table.add_row(ground.loop, ground.cores, _us(ground.hot_us), _us(ground.idle_us))
     yield _justified(table)
+    if found.duels:
+        table = Table("in turns, ratio of each round", "with", "scene", "lowest", "median", "highest", title="duels")
+        for (name, peer, scene), ratios in rounds(found).items():
+            table.add_row(name, peer, scene, *(f"{value:.2f}" for value in spread(ratios)))
+        yield _justified(table)
     if found.targets:
         table = Table("target", "bound", "here", "runs", "", title="targets")
         for target in found.targets:
