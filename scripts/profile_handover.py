@@ -38,7 +38,8 @@ from typing import Any
 import uvloop
 
 import peerlock
-from peerlock.net.aio import AioLink, Hold
+from peerlock.net.aio import Hold
+from peerlock.net.loop import AioLink
 
 SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))
