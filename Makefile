@@ -32,7 +32,7 @@ check-imports: $(VENV)/test
 
 # One more worker than cores: many tests wait for leases to run out.
 unit: $(VENV)/test
-	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist worksteal -m "not slow" --durations=10
+	$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal -m "not slow" --durations=10
 
 # The few tests that take half a minute and more each.
 slow: $(VENV)/test

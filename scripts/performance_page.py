@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from peerlock.bench.peers.curves import Curves
 from peerlock.bench.peers.drivers import ROWS
 from peerlock.bench.peers.figures import CROWDS, Comparison
-from peerlock.bench.peers.tables import rounds, spread
+from peerlock.bench.peers.tables import IN_TURNS, rounds
 from peerlock.bench.takeover import Takeover
 
 NETWORKED = {row.name for row in ROWS if row.networked and not row.ours}
@@ -45,7 +46,7 @@ def run(peers: Comparison, curves: Curves) -> str:
     lines = [
         f"{machine[0]}, {machine[1]} cores of a virtual machine that others use, too; {machine[2]}; Python {machine[3]}. "
         f"The comparison: median of {peers.runs} runs, {peers.seconds:g} s for each scene where several compete, half of that "
-        "where nobody does. Curves, takeover and profile: one run.",
+        "where nobody does. Curves, takeover and profile: one run; what sleeping cores cost: in turns, twice.",
         "With " + ", ".join(f"{name} {version}" for name, version in about.items()) + ".",
     ]
     for name, why in {**peers.skipped, **curves.skipped}.items():
@@ -57,17 +58,16 @@ def run(peers: Comparison, curves: Curves) -> str:
 
 def limits(peers: Comparison, curves: Curves) -> str:
     """Where it is at its end, in the figures of this run."""
-    five = {name: row.contended[5] for name, row in peers.rows.items() if 5 in row.contended}
-    ours, ring = five["peerlock"], five["peerlock, dijkstra-ring"]
-    best = max((name for name in five if name in NETWORKED), key=lambda name: five[name].owner_changes_a_second)
-    peer = five[best].owner_changes_a_second
+    ours = peers.rows["peerlock"].contended[5]
+    fought = {each.row: each for each in rounds(peers) if each.scene == "5 processes" and each.peer in NETWORKED}
+    us, ring = (fought[name] for name in ("peerlock", "peerlock, dijkstra-ring"))
     twenty = {p.algorithm: p.owner_changes_a_second for p in curves.members if p.nodes == 20}
-    changes, per_message = ours.owner_changes_a_second, ours.cpu_us_an_entry / ours.messages_an_entry
+    per_message = ours.cpu_us_an_entry / ours.messages_an_entry
     return (
         "- **Five processes on two cores** have N messages a change to share these: here "
-        f"{number(per_message)} us of CPU a message, at both ends together. {number(changes)} changes a second are "
-        f"{changes / peer:.2f} times the {number(peer)} of {best}. `dijkstra-ring`, with two messages a change, makes "
-        f"{number(ring.owner_changes_a_second)}: {ring.owner_changes_a_second / peer:.2f} times.\n"
+        f"{number(per_message)} us of CPU a message, at both ends together. In turns with {us.peer}, this lock makes "
+        f"{number(median(us.mine))} changes a second, {median(us.ratios):.2f} times as many; `dijkstra-ring`, with two "
+        f"messages a change, {median(ring.ratios):.2f} times as many.\n"
         f"- **Twenty processes on two cores** make {number(twenty['suzuki-kasami-a'])} changes a second with the usual "
         f"algorithm and {number(twenty['dijkstra-ring'])} with `dijkstra-ring`.\n" + where_a_peer_is_better(peers)
     )
@@ -96,9 +96,40 @@ def where_a_peer_is_better(peers: Comparison) -> str:
         f"number in shared memory that whoever comes first takes) changes owners {number(times)} times as often as this lock; "
         "but a holder that is killed leaves it locked for ever. `flock` costs nothing to set up and is released by the kernel. "
         "Who waits for them is woken by the kernel itself, without a message "
-        f"in between ({', '.join(parked)}, this lock {number(ours.parked_us)} us).{fairer} In threads an uncontended entry of "
+        f"in between ({', '.join(parked)}, this lock {number(ours.parked_us)} us).{fairer}{ahead(peers)} "
+        "In threads an uncontended entry of "
         f"this lock costs as much as {number(threads)} `asyncio.Lock`s: there is a real mutex in it."
     )
+
+
+def ahead(peers: Comparison) -> str:
+    """Where a networked peer has the better figure: the first touch of a name, the wait, the CPU time of the clients."""
+    ours = peers.rows["peerlock"]
+    networked = {name: row for name, row in peers.rows.items() if name in NETWORKED}
+    said = []
+
+    def compare(words: str, mine: float, others: dict[str, float]) -> None:
+        better = [f"{name} {number(value)}" for name, value in others.items() if value < mine]
+        if better:
+            said.append(f"{words} (this lock {number(mine)}): {', '.join(better)}")
+
+    compare(
+        "the first touch of a name, us",
+        ours.first_touch_us or 0.0,
+        {name: row.first_touch_us for name, row in networked.items() if row.first_touch_us},
+    )
+    for of in CROWDS:
+        crowds = {name: row.contended[of] for name, row in networked.items() if of in row.contended}
+        # Locks that hardly ever change hands make nobody wait but those whom they starve.
+        fair = {name: crowd for name, crowd in crowds.items() if crowd.fairness > 0.9}
+        mine = ours.contended[of]
+        compare(f"the wait with {of} processes, us", mine.wait_us, {name: each.wait_us for name, each in fair.items()})
+        compare(
+            f"CPU time of the clients with {of}, us an entry, the server's not counted",
+            mine.cpu_us_an_entry,
+            {name: each.cpu_us_an_entry for name, each in fair.items()},
+        )
+    return f" Better than this lock, too: {'; '.join(said)}." if said else ""
 
 
 def profile(found: dict[str, Any]) -> str:
@@ -157,11 +188,7 @@ def budget(peers: Comparison, found: dict[str, Any]) -> str:
 
 def duels(peers: Comparison) -> str:
     """Round by round, of all runs."""
-    rows = [
-        [name, peer, scene, str(len(ratios)), *(f"{value:.2f}" for value in spread(ratios))]
-        for (name, peer, scene), ratios in rounds(peers).items()
-    ]
-    return table(["", "in turns with", "scene", "rounds", "lowest ratio", "median", "highest"], rows)
+    return table(list(IN_TURNS), [each.cells(number) for each in rounds(peers)])
 
 
 def rest(found: dict[str, Any]) -> str:

@@ -38,6 +38,8 @@ from typing import Any
 import uvloop
 
 import peerlock
+from peerlock.bench.peers import duels
+from peerlock.bench.peers.drivers import ROWS
 from peerlock.net.aio import Hold
 from peerlock.net.loop import AioLink
 
@@ -45,7 +47,7 @@ SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))
 FORKED, APART = "forkserver", "spawn"
 PAUSE_S = 0.002
-ROUNDS, BURN_S = 3, 120.0
+ROUNDS, BURN_S = 2, 240.0
 MARGIN_S = 0.2  # before and after what counts
 PARTS = (
     "giver: from the release to the write",
@@ -278,7 +280,7 @@ def burn(core: int) -> None:
         pass
 
 
-def wide_awake() -> dict[str, float]:
+def once_more() -> dict[str, float]:
     hot, cold = parts(paused=False), parts(paused=True)
     lock = play("lock", 3)
     return {
@@ -291,12 +293,23 @@ def wide_awake() -> dict[str, float]:
     }
 
 
+def beside_redis() -> dict[str, float]:
+    """In turns with a token in Redis; nothing, if that is not installed."""
+    rows = {row.name: row for row in ROWS}
+    peer, ours = rows["Redis BLPOP"], [rows["peerlock"], rows["peerlock, dijkstra-ring"]]
+    found = {}
+    for of in (3, 5) if not peer.missing() else ():
+        for duel in duels.crowd(ours, peer, "contended", of, 0.75):
+            found[f"{of} processes, `{duel.row}`: owner changes over {duel.peer}'s"] = statistics.median(duel.ratios)
+    return found
+
+
 def awake_and_asleep() -> dict[str, dict[str, float]]:
     found: dict[str, list[dict[str, float]]] = {"as usual": [], "never": []}
-    for _ in range(ROUNDS):
-        found["as usual"].append(wide_awake())
-        with no_core_sleeps():
-            found["never"].append(wide_awake())
+    for number in range(ROUNDS):
+        for way in sorted(found, reverse=bool(number % 2)):
+            with no_core_sleeps() if way == "never" else contextlib.nullcontext():
+                found[way].append(once_more() | beside_redis())
     return {way: {key: statistics.median(each[key] for each in many) for key in many[0]} for way, many in found.items()}
 
 
@@ -326,7 +339,7 @@ def main() -> None:
                 f"asked again: {100 * each['overtaken']:.0f} %"
             )
     for name, usual in rest["as usual"].items():
-        print(f"{name:63} {usual:10,.1f} as usual, {rest['never'][name]:10,.1f} where no core ever sleeps")
+        print(f"{name:75} {usual:10,.2f} as usual, {rest['never'][name]:10,.2f} where no core ever sleeps")
     if sys.argv[1:2] == ["--json"]:
         told = {
             "rows": rows,

@@ -95,11 +95,12 @@ def figures(us: float, changes: float, fairness: float = 1.0, parked: float = 80
 
 def fought(row: str, ratio: float, fairness: float = 1.0, parked: float = 1.3) -> list[Duel]:
     crowds = [
-        Duel(row, "Redis BLPOP", way, of, (ratio, ratio, 9.9), (fairness, fairness, 1.0))
+        Duel(row, "Redis BLPOP", way, of, (ratio, ratio, 9.9), fairness=(fairness, fairness, 1.0))
         for way in ("contended", "apart")
         for of in (3, 5)
     ]
-    return [*crowds, Duel(row, "a bare message", "parked", 2, (parked, parked, 9.9))]
+    alike = Duel(row, "Redis BLPOP, Unix socket", "contended", 3, (0.1,), fairness=(0.1,), aimed=False)
+    return [*crowds, alike, Duel(row, "a bare message", "parked", 2, (parked, parked, 9.9))]
 
 
 def test_targets_are_ratios() -> None:
@@ -119,7 +120,7 @@ def test_what_must_never_be_is_not_made_better_by_other_runs() -> None:
     bad.contended = {3: msgspec.structs.replace(good.contended[3], lost_updates=1.0)}
     middle: Figures = median_of([good, bad, good])
     assert middle.contended[3].lost_updates == 1
-    in_turns = Duel("peerlock", "Redis BLPOP", "apart", 5, (3.0,), (1.0,), 2.0)
+    in_turns = Duel("peerlock", "Redis BLPOP", "apart", 5, (3.0,), lost_updates=2.0)
     for runs, worst in (
         ([({"peerlock": good}, ()), ({"peerlock": bad}, ())], 1.0),
         ([({"peerlock": good}, (in_turns,)), ({"peerlock": bad}, ())], 2.0),
@@ -144,6 +145,8 @@ def test_duels_are_with_the_best_networked_peer() -> None:
     assert len(words) == duels.how_many(rows)
     assert steps(rows, 3) == 3 * (1 + len(rows) + len(words))
     assert not duels.how_many([BY_NAME["flock"]])
+    alike = [*rows, BY_NAME["Redis BLPOP, Unix socket"]]
+    assert duels.how_many(alike) == len(words) + 2
     assert not list(duels.planned(rows, {}, 0.2))
 
 
@@ -152,13 +155,14 @@ def test_a_duel_is_measured_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = [BY_NAME["peerlock"], BY_NAME["peerlock, dijkstra-ring"]]
     first, second = duels.crowd(ours, BY_NAME["Redis BLPOP"], "contended", 3, 0.2)
     for duel in (first, second):
-        assert len(duel.ratios) == len(duel.fairness) == 2
+        assert len(duel.ratios) == len(duel.fairness) == len(duel.theirs) == 2
+        assert duel.ratios == tuple(mine / theirs for mine, theirs in zip(duel.mine, duel.theirs, strict=True))
         assert min(duel.ratios) > 0
         assert duel.lost_updates == 0
     (parked,) = duels.parked(ours[0], 0.4)
     assert (parked.way, len(parked.ratios)) == ("parked", 2)
     found = Comparison(1, 0.2, {}, [], {}, {}, [], [first, second, parked])
-    assert list(rounds(found)) == [
+    assert [each[:3] for each in rounds(found)] == [
         ("peerlock", "Redis BLPOP", "3 processes"),
         ("peerlock, dijkstra-ring", "Redis BLPOP", "3 processes"),
         ("peerlock", "a bare message", "parked"),

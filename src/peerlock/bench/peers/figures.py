@@ -13,7 +13,7 @@ from peerlock.bench.peers.scenes import APART, FORKED, percentile, rare_us
 CROWDS = (3, 5)
 WAYS = {"contended": "", "apart": " started one by one"}
 STARTED = {"contended": FORKED, "apart": APART}
-OURS, OURS_PLAIN, OURS_RING = "peerlock", "peerlock, asyncio", "peerlock, dijkstra-ring"
+OURS, OURS_PLAIN, OURS_RING, OURS_TCP = "peerlock", "peerlock, asyncio", "peerlock, dijkstra-ring", "peerlock, TCP"
 
 
 class Contended(Struct, frozen=True):
@@ -57,11 +57,14 @@ class Duel(Struct, frozen=True):
 
     row: str
     peer: str
-    way: str  # of the crowd: forked or apart; or "parked"
+    way: str  # of the crowd: "contended" (forked) or "apart"; or "parked"
     of: int
     ratios: tuple[float, ...]
+    mine: tuple[float, ...] = ()  # owner changes a second; parked: microseconds
+    theirs: tuple[float, ...] = ()  # of before and after, in the middle
     fairness: tuple[float, ...] = ()
     lost_updates: float = 0.0
+    aimed: bool = True  # a target speaks of it
 
 
 class Target(Struct, frozen=True):

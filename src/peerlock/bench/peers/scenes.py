@@ -33,7 +33,7 @@ from peerlock.errors import Unfinished
 GO, STOP, COUNTER, OWNER, TURN, GIVER, GIVEN = range(7)
 FORKED, APART = "forkserver", "spawn"  # how processes are started: forked from one, or each by itself
 READY, DONE, CELLS = 8, 136, 264  # one a process
-WARM_UP, PARKED_S = 20, 0.002
+WARM_UP, PARKED_S, REST_S = 20, 0.002, 0.001
 MANY = 200  # times, for the rare ones to be spoken of
 OPEN_S = 60.0
 SOON_S = 0.02  # from the last one's being there to the start
@@ -151,7 +151,8 @@ async def alternation(driver: Driver, cells: memoryview, number: int, of: int) -
 
 async def parked(driver: Driver, cells: memoryview, number: int, of: int) -> dict[str, Any]:
     """Only what went to a process that had asked before the release counts. Who has released rests a while, as a bare
-    socket does, instead of competing with the other for the processor.
+    socket does, instead of competing with the other for the processor. Then it asks, which wakes up the holder; from that on
+    both sleep, for as long as the ends of the bare message do.
     """
     me, times = number + 1, list[float]()
     while not cells[STOP]:
@@ -160,10 +161,10 @@ async def parked(driver: Driver, cells: memoryview, number: int, of: int) -> dic
         now = time.monotonic_ns()
         if cells[GIVER] not in (0, me) and asked < cells[GIVEN]:
             times.append((now - cells[GIVEN]) / 1e9)
-        await driver.pause(PARKED_S)
+        await driver.pause(PARKED_S + REST_S)
         cells[GIVER], cells[GIVEN] = me, time.monotonic_ns()
         await driver.release()
-        await driver.pause(PARKED_S / 2)
+        await driver.pause(REST_S)
     return {"times": times}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
@@ -22,17 +22,48 @@ def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def rounds(found: Comparison) -> dict[tuple[str, str, str], list[float]]:
-    """The ratios of all rounds of all runs: by row, by whom it was in turns with, and at what."""
-    every: dict[tuple[str, str, str], list[float]] = {}
+class Rounds(NamedTuple):
+    """All rounds of all runs in which a row was in turns with the same other at the same."""
+
+    row: str
+    peer: str
+    scene: str
+    ratios: list[float]
+    mine: list[float]
+    theirs: list[float]
+    fairness: list[float]
+
+    def cells(self, shown: Callable[[float], str]) -> list[str]:
+        rates = [shown(statistics.median(values)) for values in (self.mine, self.theirs)]
+        fairness = f"{statistics.median(self.fairness):.2f}" if self.fairness else ""
+        spread = (min(self.ratios), statistics.median(self.ratios), max(self.ratios))
+        return [self.row, self.peer, self.scene, *rates, *(f"{value:.2f}" for value in spread), fairness]
+
+
+IN_TURNS = (
+    "",
+    "in turns with",
+    "scene",
+    "changes/s (parked: us)",
+    "the other",
+    "lowest ratio",
+    "median",
+    "highest",
+    "fairness",
+)
+
+
+def rounds(found: Comparison) -> list[Rounds]:
+    every: dict[tuple[str, str, str], Rounds] = {}
     for duel in found.duels:
         scene = "parked" if duel.way == "parked" else f"{duel.of} processes{WAYS[duel.way]}"
-        every.setdefault((duel.row, duel.peer, scene), []).extend(duel.ratios)
-    return dict(sorted(every.items(), key=lambda entry: entry[0][2]))
-
-
-def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    return min(values), statistics.median(values), max(values)
+        key = duel.row, duel.peer, scene
+        of_all = every.setdefault(key, Rounds(*key, [], [], [], []))
+        of_all.ratios.extend(duel.ratios)
+        of_all.mine.extend(duel.mine)
+        of_all.theirs.extend(duel.theirs)
+        of_all.fairness.extend(duel.fairness)
+    return sorted(every.values(), key=lambda each: each.scene)
 
 
 def shown(found: Comparison) -> Iterator[Any]:
@@ -69,9 +100,9 @@ def shown(found: Comparison) -> Iterator[Any]:
         table.add_row(ground.loop, ground.cores, _us(ground.hot_us), _us(ground.idle_us))
     yield _justified(table)
     if found.duels:
-        table = Table("in turns, ratio of each round", "with", "scene", "lowest", "median", "highest", title="duels")
-        for (name, peer, scene), ratios in rounds(found).items():
-            table.add_row(name, peer, scene, *(f"{value:.2f}" for value in spread(ratios)))
+        table = Table(*IN_TURNS, title="duels")
+        for turns in rounds(found):
+            table.add_row(*turns.cells(_us))
         yield _justified(table)
     if found.targets:
         table = Table("target", "bound", "here", "runs", "", title="targets")

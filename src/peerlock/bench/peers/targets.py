@@ -44,6 +44,8 @@ def _of_row(name: str, rows: Mapping[str, Figures], duels: Sequence[Duel]) -> It
         yield from _alone(name, mine, others)
     fought = [duel for duel in duels if duel.row == name]
     for duel in fought:
+        if not duel.aimed:
+            continue
         middle = statistics.median(duel.ratios)
         if duel.way == "parked":
             # Whether two processes are on one core or on two makes more difference than anything else, and the kernel does
