@@ -31,7 +31,14 @@ def request_messages(events: list[Event]) -> dict[tuple[Node, int], list[Event]]
 
 
 @pytest.mark.parametrize(
-    ("name", "entries"), [("Abilene", 5), ("Arpanet19728", 5), ("Geant2012", 4), ("UsCarrier", 2), ("Kdl", 1)]
+    ("name", "entries"),
+    [
+        ("Abilene", 5),
+        ("Arpanet19728", 5),
+        ("Geant2012", 4),
+        ("UsCarrier", 2),
+        pytest.param("Kdl", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_real_networks(name: str, entries: int) -> None:
     """All nodes of five real networks enter."""
