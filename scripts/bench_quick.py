@@ -18,7 +18,7 @@ from pathlib import Path
 
 from peerlock.bench.peers.drivers import ROWS, Row, Wire
 from peerlock.bench.peers.figures import contended
-from peerlock.bench.peers.floor import two_cores
+from peerlock.bench.peers.floor import idle_us, two_cores
 from peerlock.bench.peers.scenes import percentile, play
 
 MARGIN = 1.6
@@ -39,15 +39,11 @@ def changes(name: str) -> float:
 
 def parked(name: str) -> float:
     """Hand-over to who sleeps, in bare messages to who sleeps; each on a core of its own."""
-    wire = [
-        t
-        for told in play(Row("wire", Wire, loop=OURS[name].loop), "idle wire", 2, 0.7, cores=two_cores())
-        for t in told["times"]
-    ]
+    wire = idle_us(OURS[name].loop, 0.7, two_cores())
     ours = [t for told in play(OURS[name], "parked", 2, 1.0, cores=two_cores()) for t in told["times"]]
-    if len(ours) < 10 or len(wire) < 10:
+    if len(ours) < 10:
         raise SystemExit("The lock was hardly ever handed over to who waited: nothing can be said. Run it again.")
-    return percentile(ours, 0.5) / percentile(wire, 0.5)
+    return percentile(ours, 0.5) * 1e6 / wire
 
 
 RATIOS: dict[str, Callable[[], float]] = {

@@ -309,11 +309,15 @@ def awake_and_asleep() -> dict[str, dict[str, float]]:
     for number in range(ROUNDS):
         for way in sorted(found, reverse=bool(number % 2)):
             with no_core_sleeps() if way == "never" else contextlib.nullcontext():
+                print(f"round {number + 1} of {ROUNDS}, cores sleep: {way}", file=sys.stderr, flush=True)
                 found[way].append(once_more() | beside_redis())
     return {way: {key: statistics.median(each[key] for each in many) for key in many[0]} for way, many in found.items()}
 
 
 def main() -> None:
+    print(
+        "Six minutes: messages, parts and turns first, then two rounds of sleeping cores.", file=sys.stderr, flush=True
+    )
     rows = [row("a bare message", play("bare", 2))]
     rows += [row(f"the lock, {of} processes", play("lock", of)) for of in (3, 5)]
     rows += [row(f"the lock, {of} processes started one by one", play("lock", of, start=APART)) for of in (3, 5)]
