@@ -126,6 +126,14 @@ class Grant(Wire, frozen=True):
     def charged(self, source: Node, to: Node) -> Node | None:
         return to
 
+    def heir(self) -> Node | None:
+        """Who gets it after whom it is sent to, if its sender knows that.
+
+        With an answer an algorithm promises that a request of that sender may be told to the heir alone: the others hear of it
+        late or, once it has been granted, not at all. `None` promises nothing.
+        """
+        return None
+
 
 M_contra = TypeVar("M_contra", bound=Wire, contravariant=True)
 M = TypeVar("M", bound=Wire)

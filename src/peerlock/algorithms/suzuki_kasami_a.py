@@ -28,6 +28,12 @@ class Privilege(Grant, frozen=True, tag=2):
     q: tuple[Node, ...]
     ln: Row
 
+    def heir(self) -> Node | None:
+        """The first of Q has the privilege after the one it is sent to, and puts whoever it has heard of into Q. A
+        REQUEST(j, n) that was granted says nothing to anybody: LN[j] is n by then, and RN[j] is a maximum.
+        """
+        return self.q[0] if self.q else None
+
 
 Message: TypeAlias = Request | Privilege
 

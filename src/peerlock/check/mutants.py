@@ -93,6 +93,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
                 "start",
                 "charged",
                 "asked",
+                "heir",
                 "rewire",
                 "join",
                 "leave",

@@ -438,6 +438,14 @@ class Shell:
             self.core.tick(self.now())
             self.core.flush()
 
+    def remind_at(self, when: float) -> None:
+        self.after(max(0.0, when - self.now()), self.remind)
+
+    def remind(self) -> None:
+        if not self.closing:
+            self.core.remind(self.now())
+            self.core.flush()
+
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None:
         self.registry.learned(Decision(epoch, members))
 

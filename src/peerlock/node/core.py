@@ -10,7 +10,7 @@ it asks for. After every event the shell calls `flush`, and each peer that somet
     dialled, answered       a link that we made   dial(peer), hang_up(peer, sentence)
     linked, unlinked        one that came; an end refresh(), look(peer): what does the registry say
     receive(peer, frame)                          suspect(peers), renew(), rejoin(): what is asked of it
-    gate_opens(), tick()                          open_gate(), close_gate(), wake_at(when)
+    gate_opens(), tick(), remind()                open_gate(), close_gate(), wake_at(when), remind_at(when)
     (and the desks' acquire, release, cancel)     learned(epoch, members), started(epoch), note(level, sentence)
 
 **Links.** Of two members the greater one dials, and a joiner dials everybody. A link carries the frames of one
@@ -106,6 +106,9 @@ class Shell(Protocol):
     def wake_at(self, when: float) -> None:
         """Call `tick` then."""
 
+    def remind_at(self, when: float) -> None:
+        """Call `remind` then."""
+
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None: ...
 
     def started(self, epoch: int) -> None: ...
@@ -123,7 +126,7 @@ class Core:
         self.view = self.views_of(me)
         self.sessions: dict[Peer, Session] = {}
         self.numbers: dict[Peer, int] = {}  # of the members of the epoch that runs
-        self.table = Table(limits or Limits(), self.alarm, self.knock, self.full, self.lapse)
+        self.table = Table(limits or Limits(), self.alarm, self.knock, self.full, self.lapse, shell.remind_at)
         self.early: list[tuple[Peer, Said]] = []  # of the epoch that has not started here
         self.answers: dict[int, dict[Peer, Answer]] = {}
         self.on_answer: Callable[[], object] | None = None
@@ -478,6 +481,11 @@ class Core:
         if not self.renewing:
             self.renewing = True
             self.shell.renew()
+
+    def remind(self, now: float) -> None:
+        """Requests that were held back are sent now, if they were not granted."""
+        self.now = now
+        self.table.send_late(now)
 
     def tick(self, now: float) -> None:
         self.now = now

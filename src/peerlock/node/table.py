@@ -13,6 +13,15 @@ entered (`Seat.settle`).
 
 A desk is a seat with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out with the
 lock's name, the epoch and the clock.
+
+**Who is told of a request.** Everybody, say Suzuki and Kasami, for nobody knows where the privilege is. But who has just passed
+it on knows, for a moment: it is with the one it went to, and will be with the first of the queue that went along, the heir.
+Where all members want a lock all the time, each asks again right after it has passed the lock on; then the heir is told at
+once, and the others only if the request was not granted within the time that everybody needs to have its turn (a
+millisecond with five members). An entry costs two messages then, not N, and wakes up one process in vain, not N - 2. To the
+algorithm that is a slow network. What is held back is dropped when the request is granted: a request that nobody waits for
+any more says nothing (`Grant.heir` is the promise of an algorithm that it is so; most do not give it). If the heir has had
+the lock and passed it on before it heard, the request waits for that millisecond.
 """
 
 from __future__ import annotations
@@ -25,7 +34,7 @@ from zlib import crc32
 
 from msgspec import Raw, Struct
 
-from peerlock.contract import Key, Mode, Node, Out, Wire
+from peerlock.contract import Ask, Grant, Key, Mode, Node, Out, Wire
 from peerlock.errors import Disagreement, LockLost, PeerlockError
 from peerlock.node.seat import CLOCK_BITS, Seat, fence
 from peerlock.node.session import Session
@@ -34,6 +43,9 @@ from peerlock.node.wire import LENGTH, LockReport, LockStatus, Said, Spoken, Wai
 WAITING, HELD, DONE, LOST, FAILED = range(5)
 OFTEN = 1 << 18  # grants
 MANY = 50_000  # messages that a peer has not acknowledged: nothing more is asked until it has
+SOON_S = 0.0001  # after it has passed a lock on a node knows where it is
+LATER_S = 0.0002  # for each member, then a request that was told to the heir alone is told to the others
+FEW = 3  # members: too few to spare messages
 NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 24)  # a clock that needs a new epoch
 
 
@@ -83,11 +95,12 @@ class Table:
         knock: Callable[[], None],
         full: Callable[[], None],
         lapse: Callable[[float], None],
+        remind: Callable[[float], None],
     ) -> None:
         self.limits = limits
         # How the node is told that somebody waits, that the gate is needed, that there are too many locks, that the
-        # lease is over.
-        self.alarm, self.knock, self.full, self.lapse = alarm, knock, full, lapse
+        # lease is over, and when requests are to be sent that were held back.
+        self.alarm, self.knock, self.full, self.lapse, self.remind = alarm, knock, full, lapse, remind
         self.desks: dict[str, Desk] = {}
         self.opening: dict[str, tuple[int, dict[Node, Mode]]] = {}  # lock -> algorithm, who was inside at the start
         self.me: Node = 0
@@ -100,6 +113,9 @@ class Table:
         self.open = False  # both, and no peer is far behind
         self.choked = False  # one is
         self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
+        self.late: dict[Desk, None] = {}  # who may have held something back
+        self.reminded = False  # a reminder is under way
+        self.later_s = LATER_S
         self.bound = limits.idle_locks
         self.looked = 0  # grants when the clocks were last looked at
         # for the metrics
@@ -169,6 +185,7 @@ class Table:
                 self.desks[name] = desk
             else:
                 desk.at, desk.free = "ending", False  # whoever still has this desk looks for the new one
+        self.late, self.later_s = {}, LATER_S * (len(sessions) - 1)
         self.bound = max(self.limits.idle_locks, 2 * len(self.desks))
         self.looked = self.grants
         for desk in list(self.desks.values()):
@@ -179,6 +196,7 @@ class Table:
                 desk.spoken = spoken(number)
             desk.asked, desk.streak = False, 0
             desk.free, desk.quiet, desk.before = False, False, None
+            desk.heir, desk.late = None, []
             self.start(desk)
         for desk in list(self.desks.values()):
             desk.settled(now)
@@ -197,6 +215,26 @@ class Table:
             self.set_open()
             for desk in list(self.busy()):
                 desk.settled(now)
+
+    def hold_back(self, desk: Desk) -> None:
+        self.late[desk] = None
+        if not self.reminded:
+            self.reminded = True
+            self.remind(desk.left_at + self.later_s)
+
+    def send_late(self, now: float) -> None:
+        """What was held back and is still waited for, but for what is not that old yet."""
+        late, self.late, self.reminded = self.late, {}, False
+        for desk in late:
+            if not self.running or not desk.late:
+                continue
+            if now < desk.left_at + self.later_s / 2:
+                self.late[desk] = None
+            else:
+                desk.send_late()
+        if self.late:
+            self.reminded = True
+            self.remind(now + self.later_s)
 
     def wedge(self) -> None:
         self.running = self.open = False
@@ -258,7 +296,8 @@ class Desk(Seat):
     """
 
     __slots__ = (
-        "asked", "before", "free", "holder", "name", "priority", "queue", "quiet", "sharers", "spoken", "streak", "table",
+        "asked", "before", "free", "heir", "holder", "late", "left_at", "name", "priority", "queue", "quiet", "sharers",
+        "spoken", "streak", "table",
     )  # fmt: skip
 
     def __init__(self, name: str, spoken: Spoken, table: Table) -> None:
@@ -273,12 +312,17 @@ class Desk(Seat):
         self.free = False
         self.quiet = False  # the last round trip sent nothing, and nothing has come since
         self.before: Key | None = None  # the algorithm's state before a request that was granted at once
+        self.heir: Node | None = None  # who gets the lock after the one it was last passed on to
+        self.left_at = 0.0  # when it was last left here
+        self.late: list[tuple[Node, Wire]] = []  # requests that only the heir was told of
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
     def send(self, to: Node, message: Wire, body: Raw | None = None) -> None:
         """`body` is what the message is packed to, if that is known: then it is not done again for each addressee."""
         table = self.table
+        if self.heir is not None and to != self.heir and self.can_wait(to, message):
+            return
         session, epoch = table.sessions[to], table.epoch
         assert session is not None, f"{self.name}: sent {message} to itself"
         frame = packed(
@@ -293,6 +337,26 @@ class Desk(Seat):
             table.choked, table.open = True, False
         if table.told and self.name in table.told:
             table.told[self.name].sent(self, to, message, session.seq)
+        if isinstance(message, Grant):
+            self.heir = message.heir()
+
+    def can_wait(self, to: Node, message: Wire) -> bool:
+        """A request, and the heir hears of it. In a trace there is everything that the algorithm says."""
+        table = self.table
+        heir = table.sessions[self.heir or 0]
+        if len(table.sessions) - 1 <= FEW or heir is None or not heir.linked or self.name in table.told:
+            return False
+        if not isinstance(message, Ask):
+            return False
+        self.late.append((to, message))
+        table.hold_back(self)
+        return True
+
+    def send_late(self) -> None:
+        self.heir = None
+        late, self.late = self.late, []
+        for to, message in late:
+            self.send(to, message)
 
     def broadcast(self, to: Iterable[Node], message: Wire) -> None:
         body = Raw(packed(message))
@@ -301,6 +365,8 @@ class Desk(Seat):
 
     def enter(self) -> None:
         self.at = "inside"
+        if self.late:
+            self.late = []
         if self.table.told:
             self.tell("entered")
 
@@ -334,6 +400,8 @@ class Desk(Seat):
             # The way of almost every entry that nobody competes for.
             mode = ticket.mode
             if not self.free or self.mode != mode:
+                if self.heir is not None:
+                    self.still_the_heir(now)
                 self.ask_at_once(mode)
             if self.free or self.is_inside():
                 self.want = mode
@@ -360,6 +428,11 @@ class Desk(Seat):
             self.settled(now)
         if ticket.state == WAITING:
             table.alarm()
+
+    def still_the_heir(self, now: float) -> None:
+        """Not for long: later on others may have it."""
+        if now > self.left_at + SOON_S:
+            self.heir = None
 
     def ask_at_once(self, mode: Mode) -> None:
         """Ask the algorithm, and see whether that was a message's work."""
@@ -413,15 +486,15 @@ class Desk(Seat):
             self.has = False
             self.want = None
             if not self.free:
-                self.end()
+                self.end(now)
             return
         self.catch_up()
         self.next_one(now)
 
-    def end(self) -> None:
+    def end(self, now: float) -> None:
         """Leave the critical section; nobody here wants it."""
         sent, before, self.before = self.table.messages, self.before, None
-        self.at = "ending"
+        self.at, self.left_at = "ending", now
         if self.table.told:
             self.tell("left")
         self.algorithm.release(self)
@@ -460,7 +533,7 @@ class Desk(Seat):
             self.admit(now)
             return
         self.has, self.want = False, None
-        self.end()
+        self.end(now)
         if head is not None:
             self.want = head.mode
             self.settled(now)
@@ -501,6 +574,8 @@ class Desk(Seat):
             self.catch_up()
         if table.choked and self.at == "idle":
             return
+        if self.heir is not None:
+            self.still_the_heir(now)
         if self.priority:
             self.algorithm.increment = self.priority
         match self.settle(table.gate, self):
@@ -551,6 +626,7 @@ class Desk(Seat):
     def drop(self) -> None:
         super().drop()
         self.free, self.quiet, self.before = False, False, None
+        self.heir, self.late = None, []
 
     def lose(self, sentence: str) -> list[Ticket]:
         """Whoever holds it here does not any more, and must be woken."""

@@ -150,6 +150,9 @@ class LeasedProcess(Process):
     def wake_at(self, when: float) -> None:
         self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.tick(self.now)))
 
+    def remind_at(self, when: float) -> None:
+        self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.remind(self.now)))
+
     def look_at_lease(self) -> None:
         if self.core.table.gate and self.now >= self.core.table.until:
             self.core.lapse(self.now)

@@ -179,6 +179,9 @@ class Process:
     def wake_at(self, when: float) -> None:
         self.world.at(when, lambda: self.do(lambda: self.core.tick(self.now)))
 
+    def remind_at(self, when: float) -> None:
+        self.world.at(when, lambda: self.do(lambda: self.core.remind(self.now)))
+
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None:
         pass
 

@@ -1,0 +1,88 @@
+"""Requests that only the heir is told of (`Grant.heir`, and what node/table.py makes of it), in every interleaving.
+
+`Discreet` does to Suzuki's and Kasami's algorithm what a desk does: a request goes to the heir of the privilege that its
+sender has passed on, to the others when a timer fires, and to nobody any more when it was granted. A timer fires at any
+time after it was set, at once as well, so the runs in which everybody is told are among these. A desk is more careful: it
+looks at the clock, and at how many there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from peerlock.algorithms.suzuki_kasami_a import SuzukiKasamiA
+from peerlock.check.model import Model
+from peerlock.check.properties import Checks, standard
+from peerlock.check.search import Outcome, Search
+from peerlock.contract import Ask, Effects, Grant, Members, Mode, Node, Out, Wire
+from peerlock.own import wrap
+
+
+class Discreet(SuzukiKasamiA):
+    heir: Node = 0
+    late: tuple[tuple[Node, Wire], ...] = ()
+
+    def request(self, mode: Mode, out: Out[Any]) -> None:
+        effects = Effects()
+        super().request(mode, effects)
+        self.carry_out(effects, out)
+
+    def release(self, out: Out[Any]) -> None:
+        effects = Effects()
+        super().release(effects)
+        self.carry_out(effects, out)
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        effects = Effects()
+        super().receive(source, message, effects)
+        self.carry_out(effects, out)
+
+    def carry_out(self, effects: Effects, out: Out[Any]) -> None:
+        for to, message in effects.sent:
+            if isinstance(message, Grant):
+                self.heir = message.heir() or 0
+            elif isinstance(message, Ask) and self.heir not in (0, to):
+                self.late = (*self.late, (to, message))
+                continue
+            out.send(to, message)
+        if self.late:
+            out.timer("late", 1.0)
+        if effects.entered:
+            self.late = ()
+            out.enter()
+        if effects.ended:
+            out.idle()
+
+    def on_timeout(self, name: str, out: Out[Any]) -> None:
+        late, self.late = self.late, ()
+        for to, message in late:
+            out.send(to, message)
+
+
+class TellsNobodyElse(Discreet):
+    """The others never hear of it."""
+
+    def on_timeout(self, name: str, out: Out[Any]) -> None:
+        pass
+
+
+def explored(algorithm: type[Discreet], entries: tuple[int, ...]) -> Outcome:
+    everybody = tuple(range(1, len(entries) + 1))
+    model = Model(wrap(algorithm), dict.fromkeys(everybody, Members(everybody, 1)), entries)
+    return Search(model, Checks(standard(model))).run()
+
+
+@pytest.mark.parametrize(
+    ("entries", "states"), [((2, 2, 2), 117_547), ((3, 2, 1), 31_792), ((1, 1, 2, 1), 1_393_063)], ids=str
+)
+def test_the_heir_alone_is_enough(entries: tuple[int, ...], states: int) -> None:
+    outcome = explored(Discreet, entries)
+    assert outcome.finished, outcome
+    assert outcome.violated is None, outcome
+    assert outcome.states == states
+
+
+def test_and_the_others_must_hear_of_it_if_it_was_too_late_for_the_heir() -> None:
+    assert explored(TellsNobodyElse, (2, 2, 2)).violated == "no deadlock"

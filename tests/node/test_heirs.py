@@ -1,0 +1,206 @@
+"""Requests that are told to the heir alone, at first: five cores in one process, and every message in our hands."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from peerlock.node.core import Core
+from peerlock.node.table import HELD, LATER_S, SOON_S, WAITING, Desk, Ticket
+from peerlock.node.wire import DEFAULT, LENGTH, Peer, opened, spoken
+
+
+class _Shell:
+    def __init__(self, group: Group, me: Peer) -> None:
+        self.group, self.me = group, me
+        self.reminders: list[float] = []
+
+    def write(self, peer: Peer, data: bytes) -> None:
+        while data:
+            (length,) = LENGTH.unpack_from(data)
+            frame, data = data[LENGTH.size : LENGTH.size + length], data[LENGTH.size + length :]
+            self.group.under_way.append((self.me, peer, frame))
+
+    def open_gate(self) -> bool:
+        return True
+
+    def remind_at(self, when: float) -> None:
+        self.reminders.append(when)
+
+    def confirms(self, epoch: int, members: tuple[Peer, ...]) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *words: None
+
+
+class Group:
+    """Cores that are linked with each other, and a clock that stands still."""
+
+    def __init__(self, size: int) -> None:
+        self.peers = tuple(Peer(f"n{number}", number) for number in range(1, size + 1))
+        self.under_way: deque[tuple[Peer, Peer, bytes]] = deque()
+        self.now = 100.0
+        self.shells: dict[Peer, Any] = {peer: _Shell(self, peer) for peer in self.peers}
+        self.cores = {peer: Core(peer, "g", shell, None, self.now) for peer, shell in self.shells.items()}
+        self.learn(1, self.peers)
+
+    def learn(self, epoch: int, members: tuple[Peer, ...]) -> None:
+        for peer in members:
+            self.cores[peer].learn(epoch, members, self.now)
+            for other in members:
+                if other != peer and not self.cores[peer].session(other).linked:
+                    self.cores[peer].linked(other, 0, self.now)
+            self.cores[peer].flush()
+        self.deliver()
+
+    def deliver(self) -> None:
+        while self.under_way:
+            source, to, frame = self.under_way.popleft()
+            self.cores[to].receive(source, opened(frame), self.now)
+            self.cores[to].flush()
+
+    def desk(self, peer: Peer) -> Desk:
+        return self.cores[peer].table.desk("job", spoken(DEFAULT))
+
+    def ask(self, peer: Peer) -> Ticket:
+        ticket = Ticket()
+        self.desk(peer).acquire(ticket, self.now)
+        self.cores[peer].flush()
+        return ticket
+
+    def release(self, peer: Peer, ticket: Ticket) -> None:
+        assert ticket.desk is not None
+        ticket.desk.release(ticket, self.now)
+        self.cores[peer].flush()
+
+    def messages(self) -> int:
+        return sum(core.table.messages for core in self.cores.values())
+
+    def all_want_it(self) -> dict[Peer, Ticket]:
+        wishes = {peer: self.ask(peer) for peer in self.peers}
+        self.deliver()
+        return wishes
+
+    def turn(self, wishes: dict[Peer, Ticket]) -> Peer:
+        """Whoever has it passes it on, and asks again."""
+        (peer,) = (peer for peer, ticket in wishes.items() if ticket.state == HELD)
+        self.release(peer, wishes[peer])
+        wishes[peer] = self.ask(peer)
+        self.deliver()
+        return peer
+
+
+def test_where_everybody_wants_it_an_entry_costs_two_messages_and_all_have_their_turn() -> None:
+    group = Group(5)
+    wishes = group.all_want_it()
+    order = [group.turn(wishes) for _ in range(10)]
+    before = group.messages()
+    order += [group.turn(wishes) for _ in range(100)]
+    assert group.messages() - before == 200
+    assert all(len(set(order[at : at + 5])) == 5 for at in range(10, 105)), "one after the other"
+
+
+def test_three_members_tell_everybody_at_once() -> None:
+    group = Group(3)
+    wishes = group.all_want_it()
+    before = group.messages()
+    for _ in range(30):
+        group.turn(wishes)
+    assert group.messages() - before == 90
+
+
+def test_who_asks_a_while_after_it_has_passed_it_on_tells_everybody() -> None:
+    group = Group(5)
+    wishes = group.all_want_it()
+    for _ in range(5):
+        group.turn(wishes)
+    (peer,) = (peer for peer, ticket in wishes.items() if ticket.state == HELD)
+    group.release(peer, wishes[peer])
+    group.deliver()
+    group.now += 2 * SOON_S
+    before = group.messages()
+    group.ask(peer)
+    assert group.messages() - before == 4
+
+
+def test_what_came_too_late_for_the_heir_is_told_to_all() -> None:
+    """The privilege has gone past the heir when the request reaches it, and nobody else has heard of that request."""
+    group = Group(5)
+    wishes = group.all_want_it()
+    for _ in range(5):
+        group.turn(wishes)
+    (peer,) = (peer for peer, ticket in wishes.items() if ticket.state == HELD)
+    group.release(peer, wishes[peer])
+    privilege = group.under_way.popleft()
+    late = group.ask(peer)
+    (request,) = group.under_way
+    group.under_way = deque([privilege])
+    group.deliver()
+    for _ in range(4):  # each of the others has it, and nobody asks again
+        (holder,) = (each for each, ticket in wishes.items() if ticket.state == HELD)
+        group.release(holder, wishes[holder])
+        if wishes[holder] is wishes[request[1]]:
+            group.deliver()
+            group.under_way.append(request)  # now the heir hears of it
+        group.deliver()
+    assert late.state == WAITING
+    core, shell = group.cores[peer], group.shells[peer]
+    assert shell.reminders
+    assert shell.reminders[-1] - group.now < 6 * LATER_S
+    group.now = shell.reminders[-1]
+    core.remind(group.now)
+    core.flush()
+    group.deliver()
+    assert late.state == HELD
+
+
+def test_a_reminder_finds_what_was_granted_gone_and_one_is_enough() -> None:
+    group = Group(5)
+    wishes = group.all_want_it()
+    for _ in range(50):
+        group.turn(wishes)
+    shells = group.shells.values()
+    assert all(len(shell.reminders) <= 1 for shell in shells), "one is under way, however often something is held back"
+    for peer, ticket in wishes.items():
+        if ticket.state == WAITING:
+            group.desk(peer).cancel(ticket, group.now)
+    for _ in range(5):  # those wishes are over: the privilege goes past, and who held back has nothing to say
+        for peer in group.peers:
+            if wishes[peer].state == HELD:
+                group.release(peer, wishes[peer])
+        group.deliver()
+    before = group.messages()
+    for core in group.cores.values():
+        core.remind(group.now + 1.0)
+    assert group.messages() == before
+    assert not any(core.table.reminded for core in group.cores.values())
+
+
+def test_a_new_epoch_begins_with_nothing_held_back() -> None:
+    group = Group(5)
+    wishes = group.all_want_it()
+    for _ in range(7):
+        group.turn(wishes)
+    assert any(group.desk(peer).late for peer in group.peers)
+    group.learn(2, group.peers)
+    assert not any(group.desk(peer).late for peer in group.peers)
+    for _ in range(10):
+        group.turn(wishes)
+
+
+class _Told:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *words: None
+
+
+def test_in_a_trace_there_is_everything_that_the_algorithm_says() -> None:
+    group = Group(5)
+    told: Any = _Told()
+    for core in group.cores.values():
+        core.table.told["job"] = told
+    wishes = group.all_want_it()
+    before = group.messages()
+    for _ in range(20):
+        group.turn(wishes)
+    assert group.messages() - before == 100
