@@ -388,6 +388,13 @@ class BelievesAtOnce(Core):
         super().begin()
 
 
+class TellsTheHeirAlone(Core):
+    """What was held back is never sent."""
+
+    def remind(self, now: float) -> None:
+        self.table.late, self.table.reminded = {}, False
+
+
 class LeaseNotChecked(Core):
     """The gate opens with the first lease, for good."""
 
@@ -426,6 +433,7 @@ PLANTED: dict[str, type[Core]] = {
     "no wedge before the report": _core("NoWedge", views_of=NeverWedges),
     "older epochs started": _core("OlderEpochs", views_of=StartsOlderEpochs),
     "no gate": BelievesAtOnce,
+    "requests told to the heir alone": TellsTheHeirAlone,
 }
 # With leases: which registry, and what is replaced. What is not here is for the checker. Whole nodes have a second guard
 # against LeavesAndBelieves (holds are dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks
