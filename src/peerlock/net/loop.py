@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from peerlock.net.awake import Awake
 from peerlock.net.certificates import name_in
 from peerlock.net.dialling import dialled
 from peerlock.net.link import Link, long_lived
@@ -71,6 +72,8 @@ class Looped(Shell):
         self._listening: list[socket.socket] = []
         self._strangers: dict[AioLink, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
+        if not getattr(self._loop, "virtual", False):  # there no time passes while somebody is awake
+            self.stay_awake = Awake(self._loop.call_soon, self._time)  # type: ignore[method-assign]
         super().__init__(registry, group, algorithm, limits)
         self.clock = self._time
 

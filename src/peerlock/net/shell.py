@@ -22,7 +22,7 @@ from peerlock.net.link import Link
 from peerlock.net.registry import Decision, Registry
 from peerlock.net.status import NodeStatus, node_status
 from peerlock.node.core import Core
-from peerlock.node.table import Limits
+from peerlock.node.table import Desk, Limits
 from peerlock.node.wire import (
     LARGEST,
     OLDEST,
@@ -445,6 +445,9 @@ class Shell:
         if not self.closing:
             self.core.remind(self.now())
             self.core.flush()
+
+    def stay_awake(self, desk: Desk) -> None:
+        """Whether that can be done, and pays, depends on how a node waits."""
 
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None:
         self.registry.learned(Decision(epoch, members))

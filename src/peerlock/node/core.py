@@ -10,7 +10,8 @@ it asks for. After every event the shell calls `flush`, and each peer that somet
     dialled, answered       a link that we made   dial(peer), hang_up(peer, sentence)
     linked, unlinked        one that came; an end refresh(), look(peer): what does the registry say
     receive(peer, frame)                          suspect(peers), renew(), rejoin(): what is asked of it
-    gate_opens(), tick(), remind()                open_gate(), close_gate(), wake_at(when), remind_at(when)
+    gate_opens()                                  open_gate(), close_gate()
+    tick(), remind()                              wake_at(when), remind_at(when), stay_awake(desk)
     (and the desks' acquire, release, cancel)     learned(epoch, members), started(epoch), note(level, sentence)
 
 **Links.** Of two members the greater one dials, and a joiner dials everybody. A link carries the frames of one
@@ -33,7 +34,7 @@ from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
 from peerlock.node.session import Session
-from peerlock.node.table import NEAR_THE_END, Limits, Table, Ticket, disagreement
+from peerlock.node.table import NEAR_THE_END, Desk, Limits, Table, Ticket, disagreement
 from peerlock.node.view import View
 from peerlock.node.wire import (
     OLDEST,
@@ -109,6 +110,9 @@ class Shell(Protocol):
     def remind_at(self, when: float) -> None:
         """Call `remind` then."""
 
+    def stay_awake(self, desk: Desk) -> None:
+        """Somebody waits there, and something has just been said or heard about it: do not fall asleep at once."""
+
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None: ...
 
     def started(self, epoch: int) -> None: ...
@@ -126,7 +130,9 @@ class Core:
         self.view = self.views_of(me)
         self.sessions: dict[Peer, Session] = {}
         self.numbers: dict[Peer, int] = {}  # of the members of the epoch that runs
-        self.table = Table(limits or Limits(), self.alarm, self.knock, self.full, self.lapse, shell.remind_at)
+        self.table = Table(
+            limits or Limits(), self.alarm, self.knock, self.full, self.lapse, shell.remind_at, shell.stay_awake
+        )
         self.early: list[tuple[Peer, Said]] = []  # of the epoch that has not started here
         self.answers: dict[int, dict[Peer, Answer]] = {}
         self.on_answer: Callable[[], object] | None = None

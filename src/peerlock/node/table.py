@@ -96,11 +96,13 @@ class Table:
         full: Callable[[], None],
         lapse: Callable[[float], None],
         remind: Callable[[float], None],
+        stay_awake: Callable[[Desk], None],
     ) -> None:
         self.limits = limits
         # How the node is told that somebody waits, that the gate is needed, that there are too many locks, that the
-        # lease is over, and when requests are to be sent that were held back.
-        self.alarm, self.knock, self.full, self.lapse, self.remind = alarm, knock, full, lapse, remind
+        # lease is over, when requests are to be sent that were held back, and that what somebody waits for may come at once.
+        self.alarm, self.knock, self.full, self.lapse = alarm, knock, full, lapse
+        self.remind, self.stay_awake = remind, stay_awake
         self.desks: dict[str, Desk] = {}
         self.opening: dict[str, tuple[int, dict[Node, Mode]]] = {}  # lock -> algorithm, who was inside at the start
         self.me: Node = 0
@@ -428,6 +430,7 @@ class Desk(Seat):
             self.settled(now)
         if ticket.state == WAITING:
             table.alarm()
+            table.stay_awake(self)
 
     def still_the_heir(self, now: float) -> None:
         """Not for long: later on others may have it."""
@@ -560,7 +563,9 @@ class Desk(Seat):
         if self.has:
             self.asked = True
         self.receive(source, clock, message, self)
-        if self.at != "asked" and not self.has:  # else there is nothing to agree upon: it waits on, or has it
+        if self.at == "asked":
+            self.table.stay_awake(self)
+        elif not self.has:  # else there is nothing to agree upon
             self.settled(now)
 
     def settled(self, now: float) -> None:
