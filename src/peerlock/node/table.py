@@ -18,7 +18,7 @@ lock's name, the epoch and the clock.
 it on knows, for a moment: it is with the one it went to, and will be with the first of the queue that went along, the heir.
 Where all members want a lock all the time, each asks again right after it has passed the lock on; then the heir is told at
 once, and the others only if the request was not granted within the time that everybody needs to have its turn (a
-millisecond with five members). An entry costs two messages then, not N, and wakes up one process in vain, not N - 2. To the
+millisecond with five members; where turns take longer, all are told at once). An entry costs two messages then, not N, and wakes up one process in vain, not N - 2. To the
 algorithm that is a slow network. What is held back is dropped when the request is granted: a request that nobody waits for
 any more says nothing (`Grant.heir` is the promise of an algorithm that it is so; most do not give it). If the heir has had
 the lock and passed it on before it heard, the request waits for that millisecond.
@@ -299,7 +299,7 @@ class Desk(Seat):
 
     __slots__ = (
         "asked", "before", "free", "heir", "holder", "late", "left_at", "name", "priority", "queue", "quiet", "sharers",
-        "spoken", "streak", "table",
+        "spoken", "streak", "table", "waited",
     )  # fmt: skip
 
     def __init__(self, name: str, spoken: Spoken, table: Table) -> None:
@@ -317,6 +317,7 @@ class Desk(Seat):
         self.heir: Node | None = None  # who gets the lock after the one it was last passed on to
         self.left_at = 0.0  # when it was last left here
         self.late: list[tuple[Node, Wire]] = []  # requests that only the heir was told of
+        self.waited = inf  # for how long the last one here waited that had to
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
@@ -433,8 +434,8 @@ class Desk(Seat):
             table.stay_awake(self)
 
     def still_the_heir(self, now: float) -> None:
-        """Not for long: later on others may have it."""
-        if now > self.left_at + SOON_S:
+        """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
+        if now > self.left_at + SOON_S or self.waited > self.table.later_s:
             self.heir = None
 
     def ask_at_once(self, mode: Mode) -> None:
@@ -609,6 +610,7 @@ class Desk(Seat):
             self.sharers = [*(self.sharers or ()), ticket]
         waited = now - ticket.since
         if ticket.since:
+            self.waited = waited
             table.wait_s += waited
             for bound in table.waited:
                 if waited <= bound:
