@@ -1,13 +1,13 @@
 """Who waits stays awake for a moment.
 
-To wake up a process that sleeps takes the kernel longer than the whole rest of a hand-over takes: a core that has nothing to do
-sleeps as well, and has to be woken up first. So whoever begins to wait for a lock, or hears something about a lock that it
-waits for, does not sleep yet: for a tenth of a millisecond its loop goes round and looks at its sockets. Each time it gives
-the processor away (`sched_yield`), for if anybody else has something to do, that is likely to be what is waited for.
+To wake up a process that sleeps takes the kernel longer than all the rest of a hand-over takes: a core that has nothing
+to do sleeps as well, and has to be woken up first. So whoever begins to wait for a lock, or hears something about a lock
+that it waits for, does not sleep yet: for a tenth of a millisecond its loop goes round and looks at its sockets. Each time
+it gives the processor away (`sched_yield`), for if anybody else has something to do, that is likely to be what is waited for.
 
-That pays where a lock changes hands all the time, and nowhere else. If it has been in vain three times in a row, more and more
-occasions are passed over, in the end all but one of 64; it is as before with the first one that pays. A lock that is held for long
-costs a waiter a few microseconds so, and those who go on waiting next to nothing.
+That pays where a lock changes hands all the time, and nowhere else. If it has been in vain three times in a row, more and
+more occasions are passed over, in the end all but one of 64; with the first one that pays it is as before. So a lock that
+is held for long costs its waiters next to nothing.
 
 The loop's other tasks have their turns as usual.
 """

@@ -18,10 +18,11 @@ lock's name, the epoch and the clock.
 it on knows, for a moment: it is with the one it went to, and will be with the first of the queue that went along, the heir.
 Where all members want a lock all the time, each asks again right after it has passed the lock on; then the heir is told at
 once, and the others only if the request was not granted within the time that everybody needs to have its turn (a
-millisecond with five members; where turns take longer, all are told at once). An entry costs two messages then, not N, and wakes up one process in vain, not N - 2. To the
-algorithm that is a slow network. What is held back is dropped when the request is granted: a request that nobody waits for
-any more says nothing (`Grant.heir` is the promise of an algorithm that it is so; most do not give it). If the heir has had
-the lock and passed it on before it heard, the request waits for that millisecond.
+millisecond with five members; where turns take longer, all are told at once). An entry costs two messages then, not N, and
+wakes up one process in vain, not N - 2. To the algorithm that is a slow network. What is held back is dropped when the
+request is granted: a request that nobody waits for any more says nothing (`Grant.heir` is the promise of an algorithm that
+it is so; most do not give it). If the heir has had the lock and passed it on before it heard, the request waits for that
+millisecond.
 """
 
 from __future__ import annotations

@@ -1,0 +1,119 @@
+"""Who waits stays awake for a moment, where that pays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import peerlock
+from peerlock.net.awake import AWAKE_S, IN_VAIN, RAREST, Awake
+from peerlock.node.seat import Seat
+from places import until
+
+
+class Loop:
+    """One turn takes a tenth of the time for which somebody stays awake."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ready: list[Callable[[], None]] = []
+        self.turns = 0
+
+    def call_soon(self, act: Callable[[], None]) -> None:
+        self.ready.append(act)
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Until it would fall asleep."""
+        while self.ready and not until():
+            self.now += AWAKE_S / 10
+            self.turns += 1
+            ready, self.ready = self.ready, []
+            for act in ready:
+                act()
+
+
+def waiting() -> Seat:
+    desk = Seat()
+    desk.at = "asked"
+    return desk
+
+
+def test_it_falls_asleep_after_a_moment() -> None:
+    loop = Loop()
+    awake = Awake(loop.call_soon, loop.clock)
+    awake(waiting())
+    loop.run()
+    assert 9 <= loop.turns <= 11
+
+
+def test_what_is_heard_meanwhile_prolongs_it_and_adds_no_second_one() -> None:
+    loop, desk = Loop(), waiting()
+    awake = Awake(loop.call_soon, loop.clock)
+    awake(desk)
+    loop.run(until=lambda: loop.turns >= 5)
+    awake(desk)
+    assert len(loop.ready) == 1
+    loop.run()
+    assert 14 <= loop.turns <= 16
+
+
+def test_who_is_granted_the_lock_has_other_things_to_do() -> None:
+    loop, desk = Loop(), waiting()
+    awake = Awake(loop.call_soon, loop.clock)
+    awake(desk)
+    loop.run(until=lambda: loop.turns >= 3)
+    desk.at = "inside"
+    loop.run()
+    assert loop.turns == 4
+
+
+def stays(awake: Awake, loop: Loop, desk: Seat) -> bool:
+    awake(desk)
+    staying = bool(loop.ready)
+    loop.run()
+    return staying
+
+
+def test_what_is_in_vain_is_tried_less_and_less_often_and_never_given_up() -> None:
+    loop = Loop()
+    awake = Awake(loop.call_soon, loop.clock)
+    tried = [at for at in range(1000) if stays(awake, loop, waiting())]
+    gaps = [after - before for before, after in pairwise(tried)]
+    assert gaps[: IN_VAIN + 4] == [*[1] * IN_VAIN, 2, 4, 8, 16]
+    assert set(gaps[-3:]) == {RAREST}
+
+
+def test_with_the_first_that_pays_it_is_as_before() -> None:
+    loop = Loop()
+    awake = Awake(loop.call_soon, loop.clock)
+    while not awake.pass_over:
+        stays(awake, loop, waiting())
+    desk = waiting()
+    while not loop.ready:
+        awake(desk)
+    desk.at = "inside"
+    loop.run()
+    assert all(stays(awake, loop, waiting()) for _ in range(IN_VAIN + 1))
+
+
+def test_a_node_that_waits_for_long_sleeps(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        tmp_path.chmod(0o700)
+        async with (
+            peerlock.join("g", dir=tmp_path, name="anna") as anna,
+            peerlock.join("g", dir=tmp_path, name="ben") as ben,
+        ):
+            hold = await anna.lock("orders").acquire()
+            waiter = asyncio.create_task(ben.lock("orders").acquire())
+            awake = ben.stay_awake
+            assert isinstance(awake, Awake)
+            await until(lambda: ben.core.table.waiting() and awake.desk is None)
+            hold.release()
+            (await waiter).release()
+
+    asyncio.run(scenario())
