@@ -155,47 +155,27 @@ def profile(found: dict[str, Any]) -> str:
     )
 
 
-def budget(peers: Comparison, found: dict[str, Any]) -> str:
-    """What the target for owner changes leaves for one of them, and what one takes."""
-    bare = next(each["user_us"] + each["system_us"] for each in found["rows"] if each["name"] == "a bare message")
-    hand_over, kernel = (
-        sum(hot for name, hot, _ in found["parts"] if name.startswith(whose)) for whose in ("", "kernel")
-    )
-    cores, columns = int(peers.about["cores"]), []
-    for of in CROWDS:
-        crowds = {name: row.contended[of] for name, row in peers.rows.items() if of in row.contended}
-        best = max(NETWORKED & crowds.keys(), key=lambda name: crowds[name].owner_changes_a_second)
-        rate = crowds[best].owner_changes_a_second
-        columns.append(
-            [f"{number(2 * rate)} ({best})", number(1e6 / (2 * rate)), number(hand_over), number(kernel)]
-            + [number(1e6 * cores / (2 * rate)), number(of * bare)]
-            + [number(crowds[name].cpu_us_an_entry) for name in ("peerlock", "peerlock, dijkstra-ring", best)]
-        )
-    names = [
-        "twice the owner changes/s of the best networked peer",
-        "**time** from one change to the next, us",
-        "a hand-over from core to core, hot, takes",
-        "of that the kernel, from the write to the read",
-        "**CPU time** for a change, us, if no core ever rests",
-        "its messages, one for each process, if there were no lock in them, take",
-        "this lock: the processes, measured",
-        "the same with `dijkstra-ring` (two messages a change)",
-        "that peer: the clients, measured, without the server",
-    ]
-    rows = [[name, *cells] for name, *cells in zip(names, *columns, strict=True)]
-    return table(["", *(f"{of} processes, {cores} cores" for of in CROWDS)], rows)
-
-
 def duels(peers: Comparison) -> str:
     """Round by round, of all runs."""
     return table(list(IN_TURNS), [each.cells(number) for each in rounds(peers)])
 
 
-def rest(found: dict[str, Any]) -> str:
-    """What changes if no core ever goes to sleep."""
-    usual, never = found["rest"]["as usual"], found["rest"]["never"]
-    rows = [[name, number(usual[name]), number(never[name]), f"{never[name] / usual[name]:.2f}"] for name in usual]
-    return table(["", "as usual", "no core sleeps", "times"], rows)
+def gains(found: dict[str, Any]) -> str:
+    """What heirs and staying awake give, in turns."""
+    rows = []
+    for each in found["gains"]:
+        changes, messages, cpu_us = each["figures"]
+        whole = each["way"] == "as it is"
+        rows.append(
+            [
+                f"{each['of']} processes" if whole else "",
+                each["way"],
+                number(changes),
+                f"{messages:.2f}",
+                number(cpu_us),
+            ]
+        )
+    return table(["", "", "owner changes/s", "messages a change", "CPU us a change"], rows)
 
 
 def turns(found: dict[str, Any]) -> str:
@@ -221,10 +201,9 @@ def turns(found: dict[str, Any]) -> str:
 
 def parts(found: dict[str, Any]) -> str:
     """Of a hand-over between two processes, each on a core of its own."""
-    rows = [[name, number(hot), number(cold), f"{cold / hot:.1f}"] for name, hot, cold in found["parts"]]
-    hot, cold = (sum(part[column] for part in found["parts"]) for column in (1, 2))
-    rows.append(["these together", number(hot), number(cold), f"{cold / hot:.1f}"])
-    return table(["a hand-over, us", "hot", "after 2 ms of sleep", "times"], rows)
+    rows = [[name, *(number(each) for each in times)] for name, *times in found["parts"]]
+    rows.append(["these together", *(number(sum(part[at] for part in found["parts"])) for at in (1, 2, 3))])
+    return table(["a hand-over, us", "hot", "hot, if who waits sleeps at once", "after 2 ms of sleep"], rows)
 
 
 def apart(peers: Comparison) -> str:
@@ -383,10 +362,9 @@ def main(directory: str) -> None:
     text = PAGE.read_text()
     made = sections(peers, curves, takeovers) | {
         "profile": profile(profiled),
-        "budget": budget(peers, profiled),
         "parts": parts(profiled),
         "turns": turns(profiled),
-        "rest": rest(profiled),
+        "gains": gains(profiled),
         "duels": duels(peers),
         "apart": apart(peers),
     }

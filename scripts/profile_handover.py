@@ -1,24 +1,23 @@
-"""Where the CPU time of an owner change goes: the evidence for the limits in docs/guide/performance.md.
+"""Where the CPU time of an owner change goes, and what the two things give that were made for it: docs/guide/performance.md.
 
 python scripts/profile_handover.py [--json FILE]
 
 Three and five processes on uvloop compete for one lock; the kernel says how much of its own and of the program's time
 each has used, and how often it was put to sleep. Beside it two processes that throw a bare message to and fro, on the same
 loop and the same kind of socket: what is left when there is no lock. Then one of the five runs under a profiler that
-counts CPU time, so that what a function's system calls cost is in its row. At last two processes, each on a core of its
+counts CPU time, so that what a function's system calls cost is in its row. Then two processes, each on a core of its
 own, hand a lock over, and look at the clock on the way: at the release, at the write, when the bytes are there, when the
-lock is granted, and when the task runs that waited for it; without a pause, and with 2 ms of sleep in between. And three
-processes, two of them on one core, count their turns: as they are, and when the kernel was asked not to let who is woken
-displace who runs (SCHED_BATCH).
+lock is granted, and when the task runs that waited for it; without a pause, the same where who waits sleeps at once, and
+with both asleep for 2 ms before. And three processes, two of them on one core, count their turns: as they are, and when
+the kernel was asked not to let who is woken displace who runs (SCHED_BATCH).
 
-And the bare message, the hand-over and three processes once more, in turns: as usual, and while on every core something
-runs that gives way to everything else (SCHED_IDLE), so that no core ever goes to sleep and has to be woken up.
+At last crowds, in turns: as they are, where everybody is told of every request at once (no heirs), where who waits sleeps at
+once (nobody stays awake), and without either.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import cProfile
 import json
 import mmap
@@ -30,7 +29,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,16 +36,23 @@ from typing import Any
 import uvloop
 
 import peerlock
-from peerlock.bench.peers import duels
-from peerlock.bench.peers.drivers import ROWS
 from peerlock.net.aio import Hold
+from peerlock.net.awake import Awake
 from peerlock.net.loop import AioLink
+from peerlock.node import table
 
 SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))
 FORKED, APART = "forkserver", "spawn"
 PAUSE_S = 0.002
-ROUNDS, BURN_S = 2, 240.0
+CROWDS, ROUNDS = (3, 5, 10), 3
+HEIRS, AWAKE = "heirs", "staying awake"
+WITHOUT: dict[str, tuple[str, ...]] = {
+    "as it is": (),
+    "everybody is told at once": (HEIRS,),
+    "who waits sleeps at once": (AWAKE,),
+    "both of these": (HEIRS, AWAKE),
+}
 MARGIN_S = 0.2  # before and after what counts
 PARTS = (
     "giver: from the release to the write",
@@ -71,16 +76,19 @@ async def compete(directory: str, number: int, of: int, profiled: bool) -> dict[
         while len(node.members) < of:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.5)
-        lock, entries, profile = node.lock("job"), 0, cProfile.Profile(time.process_time)
+        lock, entries, changes, profile = node.lock("job"), 0, 0, cProfile.Profile(time.process_time)
+        before = 0
         sent = node.core.table.messages
         since, until = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() + SECONDS
         if profiled:
             profile.enable()
         while time.monotonic() < until:
-            async with lock:
+            async with lock as hold:
                 entries += 1
+                changes += hold.fence != before + 1  # somebody else had it in between
+                before = hold.fence
         profile.disable()
-        found = {"entries": entries, "messages": node.core.table.messages - sent, **used(since)}
+        found = {"entries": entries, "changes": changes, "messages": node.core.table.messages - sent, **used(since)}
         if profiled:
             rows = pstats.Stats(profile).stats.items()  # type: ignore[attr-defined]
             whole = sum(row[2] for _, row in rows)
@@ -159,7 +167,7 @@ async def hand_over(directory: str, number: int, of: int, profiled: bool) -> dic
                         marks = [released, wrote, seen["read"], seen["grant"], now]
                         found.append([after - before for before, after in pairwise(marks)])
                     if profiled:
-                        await asyncio.sleep(PAUSE_S)
+                        await asyncio.sleep(1.5 * PAUSE_S)  # the other asks after a third of that
                     board[0], board[1] = number + 1, time.monotonic_ns()
                     hold.release()
                     board[2] = seen["write"]
@@ -205,13 +213,26 @@ async def take_turns(directory: str, number: int, of: int, patient: bool) -> dic
     return {"number": number, "entries": entries, "overtaken": overtaken / entries, "displaced": displaced / entries}
 
 
-def process(scene: str, directory: str, number: int, of: int, profiled: bool, answers: Any) -> None:
+def leave_out(parts: tuple[str, ...]) -> None:
+    """In this process."""
+    if HEIRS in parts:
+        table.FEW = 1_000_000
+    if AWAKE in parts:
+        Awake.__call__ = lambda awake, desk: None  # type: ignore[method-assign]
+
+
+def process(
+    scene: str, directory: str, number: int, of: int, profiled: bool, without: tuple[str, ...], answers: Any
+) -> None:
+    leave_out(without)
     work = {"lock": compete, "bare": throw, "parts": hand_over, "turns": take_turns}[scene]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         answers.put(runner.run(work(directory, number, of, profiled)))
 
 
-def play(scene: str, of: int, profiled: bool | None = False, start: str = FORKED) -> list[dict[str, Any]]:
+def play(
+    scene: str, of: int, profiled: bool | None = False, start: str = FORKED, without: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
     """`profiled`: the first of them; None: all."""
     context: Any = multiprocessing.get_context(start)
     answers = context.Queue()
@@ -220,7 +241,7 @@ def play(scene: str, of: int, profiled: bool | None = False, start: str = FORKED
         made = [
             context.Process(
                 target=process,
-                args=(scene, directory, number, of, profiled is None or (profiled and number == 0), answers),
+                args=(scene, directory, number, of, profiled is None or (profiled and number == 0), without, answers),
             )
             for number in range(of)
         ]
@@ -246,9 +267,10 @@ def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def parts(paused: bool) -> list[float]:
+def parts(paused: bool, without: tuple[str, ...] = ()) -> list[float]:
     """The median of each part; only the getter can put a hand-over together, and what the giver wrote down late is left out."""
-    found = [part for each in play("parts", 2, None if paused else False) for part in each["parts"]]
+    told = play("parts", 2, None if paused else False, without=without)
+    found = [part for each in told for part in each["parts"]]
     return [statistics.median(column) / 1000 for column in zip(*found, strict=True)]
 
 
@@ -256,74 +278,31 @@ def turns(patient: bool) -> list[dict[str, Any]]:
     return sorted(play("turns", 3, None if patient else False), key=lambda each: each["number"])
 
 
-@contextlib.contextmanager
-def no_core_sleeps() -> Iterator[None]:
-    """On each core something that runs whenever nothing else does."""
-    context: Any = multiprocessing.get_context(APART)
-    made = [context.Process(target=burn, args=(core,), daemon=True) for core in os.sched_getaffinity(0)]
-    for each in made:
-        each.start()
-    try:
-        time.sleep(1.0)  # until they burn
-        yield
-    finally:
-        for each in made:
-            each.kill()
-            each.join()
-
-
-def burn(core: int) -> None:
-    os.sched_setaffinity(0, {core})
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    end = time.monotonic() + BURN_S
-    while time.monotonic() < end:
-        pass
-
-
-def once_more() -> dict[str, float]:
-    hot, cold = parts(paused=False), parts(paused=True)
-    lock = play("lock", 3)
-    return {
-        "a bare message, one way, us": 1e6 * SECONDS / sum(each["messages"] for each in play("bare", 2)),
-        "a hand-over from core to core, hot, us": sum(hot),
-        "of that the kernel, from the write to the read, hot, us": hot[1],
-        "a hand-over from core to core after 2 ms of sleep, us": sum(cold),
-        "of that the kernel, from the write to the read, after sleep, us": cold[1],
-        "3 processes, messages a second": sum(each["messages"] for each in lock) / SECONDS,
-    }
-
-
-def beside_redis() -> dict[str, float]:
-    """In turns with a token in Redis; nothing, if that is not installed."""
-    rows = {row.name: row for row in ROWS}
-    peer, ours = rows["Redis BLPOP"], [rows["peerlock"], rows["peerlock, dijkstra-ring"]]
-    found = {}
-    for of in (3, 5) if not peer.missing() else ():
-        for duel in duels.crowd(ours, peer, "contended", of, 0.75):
-            found[f"{of} processes, `{duel.row}`: owner changes over {duel.peer}'s"] = statistics.median(duel.ratios)
-    return found
-
-
-def awake_and_asleep() -> dict[str, dict[str, float]]:
-    found: dict[str, list[dict[str, float]]] = {"as usual": [], "never": []}
+def gains() -> list[dict[str, Any]]:
+    """Crowds in turns, with and without what was made for them."""
+    found: dict[tuple[int, str], list[tuple[float, float, float]]] = {(of, way): [] for of in CROWDS for way in WITHOUT}
     for number in range(ROUNDS):
-        for way in sorted(found, reverse=bool(number % 2)):
-            with no_core_sleeps() if way == "never" else contextlib.nullcontext():
-                print(f"round {number + 1} of {ROUNDS}, cores sleep: {way}", file=sys.stderr, flush=True)
-                found[way].append(once_more() | beside_redis())
-    return {way: {key: statistics.median(each[key] for each in many) for key in many[0]} for way, many in found.items()}
+        for of in CROWDS:
+            print(f"round {number + 1} of {ROUNDS}: {of} processes", file=sys.stderr, flush=True)
+            for way in list(WITHOUT)[:: -1 if number % 2 else 1]:
+                told = play("lock", of, without=WITHOUT[way])
+                changes, messages = sum(each["changes"] for each in told), sum(each["messages"] for each in told)
+                cpu_s = sum(each["user"] + each["system"] for each in told)
+                found[of, way].append((changes / SECONDS, messages / changes, 1e6 * cpu_s / changes))
+    return [
+        {"of": of, "way": way, "figures": [statistics.median(column) for column in zip(*each, strict=True)]}
+        for (of, way), each in found.items()
+    ]
 
 
 def main() -> None:
-    print(
-        "Six minutes: messages, parts and turns first, then two rounds of sleeping cores.", file=sys.stderr, flush=True
-    )
+    print("Four minutes: messages, parts and turns first, then crowds in turns.", file=sys.stderr, flush=True)
     rows = [row("a bare message", play("bare", 2))]
     rows += [row(f"the lock, {of} processes", play("lock", of)) for of in (3, 5)]
     rows += [row(f"the lock, {of} processes started one by one", play("lock", of, start=APART)) for of in (3, 5)]
-    ways = [parts(paused=False), parts(paused=True)]
+    ways = [parts(paused=False), parts(paused=False, without=(AWAKE,)), parts(paused=True)]
     placed = {"as usual": turns(patient=False), "SCHED_BATCH": turns(patient=True)}
-    rest = awake_and_asleep()
+    gained = gains()
     profiles = [each["profile"] for each in play("lock", 5, profiled=True) if "profile" in each]
     for each in rows:
         print(
@@ -333,8 +312,10 @@ def main() -> None:
         )
     for name, share, calls in profiles[0]:
         print(f"{100 * share:5.1f} %  {calls:5.1f} calls an entry  {name}")
-    for name, hot, cold in zip(PARTS, *ways, strict=True):
-        print(f"{name:40} {hot:6.1f} us hot, {cold:6.1f} us after {1000 * PAUSE_S:g} ms of sleep")
+    for name, hot, asleep, cold in zip(PARTS, *ways, strict=True):
+        print(
+            f"{name:40} {hot:6.1f} us hot, {asleep:6.1f} us if who waits sleeps at once, {cold:6.1f} us after 2 ms of sleep"
+        )
     for name, found in placed.items():
         for each in found:
             print(
@@ -342,14 +323,18 @@ def main() -> None:
                 f"displaced {each['displaced']:.2f} times an entry; another one was inside before it "
                 f"asked again: {100 * each['overtaken']:.0f} %"
             )
-    for name, usual in rest["as usual"].items():
-        print(f"{name:75} {usual:10,.2f} as usual, {rest['never'][name]:10,.2f} where no core ever sleeps")
+    for each in gained:
+        changes, messages, cpu_us = each["figures"]
+        print(
+            f"{each['of']:2} processes, {each['way']:26} {changes:8,.0f} owner changes/s, {messages:5.2f} messages and "
+            f"{cpu_us:5.1f} us of CPU a change"
+        )
     if sys.argv[1:2] == ["--json"]:
         told = {
             "rows": rows,
             "profile": profiles[0],
             "turns": placed,
-            "rest": rest,
+            "gains": gained,
             "parts": [list(part) for part in zip(PARTS, *ways, strict=True)],
         }
         Path(sys.argv[2]).write_text(json.dumps(told, indent=1) + "\n")
