@@ -62,12 +62,11 @@ def limits(peers: Comparison, curves: Curves) -> str:
     fought = {each.row: each for each in rounds(peers) if each.scene == "5 processes" and each.peer in NETWORKED}
     us, ring = (fought[name] for name in ("peerlock", "peerlock, dijkstra-ring"))
     twenty = {p.algorithm: p.owner_changes_a_second for p in curves.members if p.nodes == 20}
-    per_message = ours.cpu_us_an_entry / ours.messages_an_entry
     return (
-        "- **Five processes on two cores** have N messages a change to share these: here "
-        f"{number(per_message)} us of CPU a message, at both ends together. In turns with {us.peer}, this lock makes "
-        f"{number(median(us.mine))} changes a second, {median(us.ratios):.2f} times as many; `dijkstra-ring`, with two "
-        f"messages a change, {median(ring.ratios):.2f} times as many.\n"
+        f"- **Five processes on two cores** send {ours.messages_an_entry:.2f} messages an entry and take "
+        f"{number(ours.cpu_us_an_entry)} us of CPU time for it. In turns with {us.peer}, this lock makes "
+        f"{number(median(us.mine))} changes a second, {median(us.ratios):.2f} times as many; `dijkstra-ring`, with less to "
+        f"do for a message, {median(ring.ratios):.2f} times as many.\n"
         f"- **Twenty processes on two cores** make {number(twenty['suzuki-kasami-a'])} changes a second with the usual "
         f"algorithm and {number(twenty['dijkstra-ring'])} with `dijkstra-ring`.\n" + where_a_peer_is_better(peers)
     )

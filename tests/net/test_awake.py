@@ -7,8 +7,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 import peerlock
-from peerlock.net.awake import AWAKE_S, IN_VAIN, RAREST, Awake
+from peerlock.net.awake import AWAKE_S, IN_VAIN, RARELY, Awake
 from peerlock.node.seat import Seat
 from places import until
 
@@ -85,7 +87,22 @@ def test_what_is_in_vain_is_tried_less_and_less_often_and_never_given_up() -> No
     tried = [at for at in range(1000) if stays(awake, loop, waiting())]
     gaps = [after - before for before, after in pairwise(tried)]
     assert gaps[: IN_VAIN + 4] == [*[1] * IN_VAIN, 2, 4, 8, 16]
-    assert set(gaps[-3:]) == {RAREST}
+    assert set(gaps[-3:]) == {2**RARELY}
+
+
+def test_who_was_interrupted_can_stay_awake_again() -> None:
+    loop, desk = Loop(), waiting()
+
+    def raises() -> float:
+        raise KeyboardInterrupt
+
+    awake = Awake(loop.call_soon, loop.clock)
+    awake(desk)
+    awake.clock = raises
+    with pytest.raises(KeyboardInterrupt):
+        loop.run()
+    awake.clock, loop.ready = loop.clock, []
+    assert stays(awake, loop, desk)
 
 
 def test_with_the_first_that_pays_it_is_as_before() -> None:

@@ -315,6 +315,24 @@ def test_a_node_that_was_interrupted_joins_again_and_its_waiters_ask_again(tmp_p
         assert granted == [True]
 
 
+def test_a_node_that_was_interrupted_is_reminded_again_of_what_it_holds_back(tmp_path: Path) -> None:
+    """Else a request that has missed its heir waits for ever: nobody else is told of it."""
+    with group(tmp_path, *"abcde") as nodes:
+        node = nodes[0]
+        with node.mutex:
+            node.core.table.reminded = True  # interrupted right there
+            node.upset(KeyboardInterrupt())
+        node.lock("x").acquire(timeout=10).release()
+        desk = node.core.table.desks["x"]
+        with node.mutex:
+            desk.left_at = node.now()
+            node.core.table.hold_back(desk)
+        end = time.monotonic() + 10
+        while node.core.table.late:
+            assert time.monotonic() < end, "no reminder came"
+            time.sleep(0.01)
+
+
 def test_a_command_that_waits_at_a_node_that_was_interrupted_is_told(tmp_path: Path) -> None:
     """And its place in the queue of what was forgotten does no harm when it goes."""
     with group(tmp_path, "a", "b") as (a, b):

@@ -31,10 +31,10 @@ import json, os, select, sys
 import peerlock.sync
 from peerlock.node import wire
 
-words, counter, log = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+words, counter, log, pause_s = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
 node = peerlock.sync.join("g", **words)
 print(wire.VERSION, flush=True)
-while not select.select([sys.stdin], [], [], 0.002)[0]:
+while not select.select([sys.stdin], [], [], pause_s)[0]:
     with node.lock("counter") as hold:
         with open(counter) as file:
             value = int(file.read()) + 1
@@ -51,12 +51,13 @@ node.leave()
 class Worker:
     """A process that counts under a lock, until it is told to leave."""
 
-    def __init__(self, place: Place, name: str, version: int) -> None:
+    def __init__(self, place: Place, name: str, version: int, pause_s: float) -> None:
         self.name, self.version = name, version
+        files = [str(place.directory / "counter"), str(place.directory / "log")]
         words = {key: str(value) if isinstance(value, Path) else value for key, value in place.words(name).items()}
         path = {"PYTHONPATH": str(PREVIOUS)} if version == OLD else {}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, json.dumps(words), str(place.directory / "counter"), str(place.directory / "log")],
+            [sys.executable, "-c", MEMBER, json.dumps(words), *files, str(pause_s)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **path},
         )  # fmt: skip
 
@@ -73,16 +74,16 @@ class Worker:
 
 
 class Site:
-    """Three places for workers, of one version or the other."""
+    """Places for workers, of one version or the other."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, place: Place, pause_s: float = 0.002) -> None:
+        self.place, self.pause_s = place, pause_s
         self.workers: dict[str, Worker] = {}
         (place.directory / "counter").write_text("0")
         (place.directory / "log").write_text("")
 
     def start(self, version: int, *names: str) -> None:
-        started = [Worker(self.place, name, version) for name in names]
+        started = [Worker(self.place, name, version, self.pause_s) for name in names]
         self.workers |= {worker.name: worker for worker in started}
         for worker in started:
             worker.joined()
@@ -148,6 +149,24 @@ def test_one_node_after_the_other_and_one_back(site: Site) -> None:
     fences = [int(fence) for _, _, fence in site.lines()]
     assert fences == sorted(set(fences))
     assert int((site.place.directory / "counter").read_text()) == len(fences), "no update was lost"
+
+
+def test_five_that_ask_again_at_once_old_and_new(tmp_path: Path) -> None:
+    """Only the new ones tell the heir first; the old ones are heirs all the same."""
+    tmp_path.chmod(0o700)
+    site = Site(Place("host", tmp_path, []), pause_s=0.0)
+    try:
+        site.start(OLD, "anna", "ben")
+        site.start(NEW, "cleo", "dora", "emil")
+        for _ in range(20):
+            site.all_get_in()
+        for worker in site.workers.values():
+            worker.leave()
+        fences = [int(fence) for _, _, fence in site.lines()]
+        assert fences == sorted(set(fences))
+        assert int((tmp_path / "counter").read_text()) == len(fences), "no update was lost"
+    finally:
+        site.end()
 
 
 def test_versions_that_have_one_in_common() -> None:

@@ -9,7 +9,8 @@ That pays where a lock changes hands all the time, and nowhere else. If it has b
 more occasions are passed over, in the end all but one of 64; with the first one that pays it is as before. So a lock that
 is held for long costs its waiters next to nothing.
 
-The loop's other tasks have their turns as usual.
+The loop's other tasks have their turns. On a machine that is busy with something else, giving the processor away can mean to
+be without it for as long as the kernel lets others run: then that has been in vain, and soon happens rarely.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Any
 from peerlock.node.seat import Seat
 
 AWAKE_S = 0.0001
-IN_VAIN = 2  # times in a row, before occasions are passed over
-RAREST = 64
+IN_VAIN = 2  # times in a row, before occasions are passed over: one, then three, then seven ...
+RARELY = 6  # times that these are doubled
 
 
 class Awake:
@@ -47,17 +48,19 @@ class Awake:
         self.desk = desk
 
     def turn(self) -> None:
-        assert self.desk is not None
-        if self.desk.at != "asked":
-            self.desk, self.in_vain = None, 0
+        desk, self.desk = self.desk, None  # if a signal's handler raises in here, it has fallen asleep
+        assert desk is not None
+        if desk.at != "asked":
+            self.in_vain = 0
         elif self.clock() < self.until:
             os.sched_yield()
             self.call_soon(self.turn)
-        else:
-            self.desk = None
+            self.desk = desk
+        elif self.in_vain < IN_VAIN:
             self.in_vain += 1
-            if self.in_vain > IN_VAIN:
-                self.pass_over = min(RAREST, 2 ** (self.in_vain - IN_VAIN)) - 1
+        else:
+            self.in_vain = min(self.in_vain + 1, IN_VAIN + RARELY)
+            self.pass_over = (1 << (self.in_vain - IN_VAIN)) - 1
 
 
 __all__ = ["Awake"]

@@ -393,9 +393,9 @@ class ThreadNode(Reader):
             lost += desk.lose(f"The lock {desk.name} is lost: {why}.")  # whatever it says of itself
             desk.queue = desk.want = None
             desk.drop()  # whoever still has this desk can do nothing with it
-        table.desks, table.dirty = {}, {}
+        table.desks, table.dirty, table.late = {}, {}, {}
         core.count(())
-        core.alarmed = core.renewing = False
+        core.alarmed = core.renewing = table.reminded = False
         waiting, self.waiting = self.waiting, set()
         for words in self.clients.values():
             end_charges(words)  # what works under a lock of ours ends before the lock is another's

@@ -45,7 +45,8 @@ WAITING, HELD, DONE, LOST, FAILED = range(5)
 OFTEN = 1 << 18  # grants
 MANY = 50_000  # messages that a peer has not acknowledged: nothing more is asked until it has
 SOON_S = 0.0001  # after it has passed a lock on a node knows where it is
-LATER_S = 0.0002  # for each member, then a request that was told to the heir alone is told to the others
+LATER_S = 0.0002  # for each member: then a request that was told to the heir alone is told to the others
+LATEST_S = 0.005  # however many there are: most of them may want nothing
 FEW = 3  # members: too few to spare messages
 NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 24)  # a clock that needs a new epoch
 
@@ -188,7 +189,7 @@ class Table:
                 self.desks[name] = desk
             else:
                 desk.at, desk.free = "ending", False  # whoever still has this desk looks for the new one
-        self.late, self.later_s = {}, LATER_S * (len(sessions) - 1)
+        self.late, self.later_s = {}, min(LATEST_S, LATER_S * (len(sessions) - 1))
         self.bound = max(self.limits.idle_locks, 2 * len(self.desks))
         self.looked = self.grants
         for desk in list(self.desks.values()):
@@ -222,8 +223,8 @@ class Table:
     def hold_back(self, desk: Desk) -> None:
         self.late[desk] = None
         if not self.reminded:
-            self.reminded = True
             self.remind(desk.left_at + self.later_s)
+            self.reminded = True
 
     def send_late(self, now: float) -> None:
         """What was held back and is still waited for, but for what is not that old yet."""
@@ -236,8 +237,8 @@ class Table:
             else:
                 desk.send_late()
         if self.late:
-            self.reminded = True
             self.remind(now + self.later_s)
+            self.reminded = True
 
     def wedge(self) -> None:
         self.running = self.open = False
@@ -432,7 +433,8 @@ class Desk(Seat):
             self.settled(now)
         if ticket.state == WAITING:
             table.alarm()
-            table.stay_awake(self)
+            if self.at == "asked":
+                table.stay_awake(self)
 
     def still_the_heir(self, now: float) -> None:
         """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
