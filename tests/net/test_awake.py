@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import peerlock
-from peerlock.net.awake import AWAKE_S, IN_VAIN, RARELY, Awake
+from peerlock.net.awake import AWAKE_S, FEW, MANY, Awake
 from peerlock.node.seat import Seat
 from places import until
 
@@ -86,8 +86,8 @@ def test_what_is_in_vain_is_tried_less_and_less_often_and_never_given_up() -> No
     awake = Awake(loop.call_soon, loop.clock)
     tried = [at for at in range(1000) if stays(awake, loop, waiting())]
     gaps = [after - before for before, after in pairwise(tried)]
-    assert gaps[: IN_VAIN + 4] == [*[1] * IN_VAIN, 2, 4, 8, 16]
-    assert set(gaps[-3:]) == {2**RARELY}
+    assert gaps[:4] == [1, 4, 16, 64]
+    assert set(gaps[3:]) == {2 ** (MANY - FEW)}
 
 
 def test_who_was_interrupted_can_stay_awake_again() -> None:
@@ -105,17 +105,36 @@ def test_who_was_interrupted_can_stay_awake_again() -> None:
     assert stays(awake, loop, desk)
 
 
-def test_with_the_first_that_pays_it_is_as_before() -> None:
-    loop = Loop()
-    awake = Awake(loop.call_soon, loop.clock)
-    while not awake.pass_over:
-        stays(awake, loop, waiting())
-    desk = waiting()
+def passed_over(awake: Awake, loop: Loop, pays: bool) -> int:
+    """How many occasions are, before the next one; then that one pays, or is in vain."""
+    desk, passed = waiting(), -1
     while not loop.ready:
         awake(desk)
-    desk.at = "inside"
+        passed += 1
+    if pays:
+        desk.at = "inside"
     loop.run()
-    assert all(stays(awake, loop, waiting()) for _ in range(IN_VAIN + 1))
+    return passed
+
+
+def test_where_it_pays_again_it_is_soon_as_before() -> None:
+    loop = Loop()
+    awake = Awake(loop.call_soon, loop.clock)
+    for _ in range(10):
+        passed_over(awake, loop, pays=False)
+    passed = [passed_over(awake, loop, pays=True) for _ in range(20)]
+    assert passed[-10:] == [0] * 10
+    assert sum(passed) < 200
+
+
+def test_what_is_in_vain_every_third_time_is_worth_it_and_every_other_time_is_not() -> None:
+    def passed(pattern: str) -> int:
+        loop = Loop()
+        awake = Awake(loop.call_soon, loop.clock)
+        return sum(passed_over(awake, loop, each == "+") for each in pattern * 100)
+
+    assert passed("++-") == 0
+    assert passed("+-") > 1000
 
 
 def test_a_node_that_waits_for_long_sleeps(tmp_path: Path) -> None:

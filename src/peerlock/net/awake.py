@@ -2,12 +2,13 @@
 
 To wake up a process that sleeps takes the kernel longer than all the rest of a hand-over takes: a core that has nothing
 to do sleeps as well, and has to be woken up first. So whoever begins to wait for a lock, or hears something about a lock
-that it waits for, does not sleep yet: for a tenth of a millisecond its loop goes round and looks at its sockets. Each time
+that it waits for, does not sleep yet: for a fifth of a millisecond its loop goes round and looks at its sockets. Each time
 it gives the processor away (`sched_yield`), for if anybody else has something to do, that is likely to be what is waited for.
 
-That pays where a lock changes hands all the time, and nowhere else. If it has been in vain three times in a row, more and
-more occasions are passed over, in the end all but one of 64; with the first one that pays it is as before. So a lock that
-is held for long costs its waiters next to nothing.
+That pays where a lock changes hands all the time between a few, and nowhere else: with more of them than two or three a core
+the others need the cores. So it is counted. Where it is in vain more often than one time in three, more and more occasions
+are passed over, in the end all but one of 64, until those that are left pay again. A lock that is held for long costs its
+waiters next to nothing.
 
 The loop's other tasks have their turns. On a machine that is busy with something else, giving the processor away can mean to
 be without it for as long as the kernel lets others run: then that has been in vain, and soon happens rarely.
@@ -21,9 +22,8 @@ from typing import Any
 
 from peerlock.node.seat import Seat
 
-AWAKE_S = 0.0001
-IN_VAIN = 2  # times in a row, before occasions are passed over: one, then three, then seven ...
-RARELY = 6  # times that these are doubled
+AWAKE_S = 0.0002
+FEW, MANY = 2, 8  # times in vain: until then no occasion is passed over; then so many are that more make no difference
 
 
 class Awake:
@@ -35,7 +35,7 @@ class Awake:
         self.call_soon, self.clock = call_soon, clock
         self.desk: Seat | None = None  # for which it stays awake
         self.until = 0.0
-        self.in_vain = 0  # times in a row
+        self.in_vain = 0  # times, of late: two for each that was, one less for each that paid
         self.pass_over = 0  # so many occasions
 
     def __call__(self, desk: Seat) -> None:
@@ -50,17 +50,14 @@ class Awake:
     def turn(self) -> None:
         desk, self.desk = self.desk, None  # if a signal's handler raises in here, it has fallen asleep
         assert desk is not None
-        if desk.at != "asked":
-            self.in_vain = 0
-        elif self.clock() < self.until:
+        if desk.at == "asked" and self.clock() < self.until:
             os.sched_yield()
             self.call_soon(self.turn)
             self.desk = desk
-        elif self.in_vain < IN_VAIN:
-            self.in_vain += 1
-        else:
-            self.in_vain = min(self.in_vain + 1, IN_VAIN + RARELY)
-            self.pass_over = (1 << (self.in_vain - IN_VAIN)) - 1
+            return
+        self.in_vain = min(self.in_vain + 2, MANY) if desk.at == "asked" else max(self.in_vain - 1, 0)
+        if self.in_vain > FEW:
+            self.pass_over = (1 << (self.in_vain - FEW)) - 1
 
 
 __all__ = ["Awake"]

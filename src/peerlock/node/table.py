@@ -47,6 +47,7 @@ MANY = 50_000  # messages that a peer has not acknowledged: nothing more is aske
 SOON_S = 0.0001  # after it has passed a lock on a node knows where it is
 LATER_S = 0.0002  # for each member: then a request that was told to the heir alone is told to the others
 LATEST_S = 0.005  # however many there are: most of them may want nothing
+SLOW = 4  # times that long for a turn: nothing is gained by telling the heir first
 FEW = 3  # members: too few to spare messages
 NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 24)  # a clock that needs a new epoch
 
@@ -438,7 +439,7 @@ class Desk(Seat):
 
     def still_the_heir(self, now: float) -> None:
         """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
-        if now > self.left_at + SOON_S or self.waited > self.table.later_s:
+        if now > self.left_at + SOON_S or self.waited > SLOW * self.table.later_s:
             self.heir = None
 
     def ask_at_once(self, mode: Mode) -> None:
