@@ -177,6 +177,15 @@ def gains(found: dict[str, Any]) -> str:
     return table(["", "", "owner changes/s", "messages a change", "CPU us a change"], rows)
 
 
+def after_sleep(found: dict[str, Any]) -> str:
+    """The first time, the second, the last."""
+    first, second, *_, last = found["after_sleep"]
+    return (
+        f"Twenty additions in Python after 2 ms of sleep: {first:.2f} us the first time, {second:.2f} us the second time, "
+        f"{last:.2f} us the tenth time."
+    )
+
+
 def turns(found: dict[str, Any]) -> str:
     """Three processes, the first two on one core."""
     rows = []
@@ -364,6 +373,7 @@ def main(directory: str) -> None:
         "parts": parts(profiled),
         "turns": turns(profiled),
         "gains": gains(profiled),
+        "after-sleep": after_sleep(profiled),
         "duels": duels(peers),
         "apart": apart(peers),
     }

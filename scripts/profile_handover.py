@@ -8,8 +8,9 @@ loop and the same kind of socket: what is left when there is no lock. Then one o
 counts CPU time, so that what a function's system calls cost is in its row. Then two processes, each on a core of its
 own, hand a lock over, and look at the clock on the way: at the release, at the write, when the bytes are there, when the
 lock is granted, and when the task runs that waited for it; without a pause, the same where who waits sleeps at once, and
-with both asleep for 2 ms before. And three processes, two of them on one core, count their turns: as they are, and when
-the kernel was asked not to let who is woken displace who runs (SCHED_BATCH).
+with both asleep for 2 ms before; and how long a few additions take after such a sleep, the first time and later. And three
+processes, two of them on one core, count their turns: as they are, and when the kernel was asked not to let who is woken
+displace who runs (SCHED_BATCH).
 
 At last crowds, in turns: as they are, where everybody is told of every request at once (no heirs), where who waits sleeps at
 once (nobody stays awake), and without either.
@@ -278,6 +279,21 @@ def turns(patient: bool) -> list[dict[str, Any]]:
     return sorted(play("turns", 3, None if patient else False), key=lambda each: each["number"])
 
 
+def after_sleep() -> list[float]:
+    """Microseconds for the same few additions, one time after the other, right after 2 ms of sleep."""
+    found = list[list[int]]()
+    for _ in range(300):
+        time.sleep(PAUSE_S)
+        marks = [time.monotonic_ns()]
+        for _ in range(10):
+            total = 0
+            for number in range(20):
+                total += number
+            marks.append(time.monotonic_ns())
+        found.append([after - before for before, after in pairwise(marks)])
+    return [statistics.median(column) / 1000 for column in zip(*found, strict=True)]
+
+
 def gains() -> list[dict[str, Any]]:
     """Crowds in turns, with and without what was made for them."""
     found: dict[tuple[int, str], list[tuple[float, float, float]]] = {(of, way): [] for of in CROWDS for way in WITHOUT}
@@ -301,6 +317,7 @@ def main() -> None:
     rows += [row(f"the lock, {of} processes", play("lock", of)) for of in (3, 5)]
     rows += [row(f"the lock, {of} processes started one by one", play("lock", of, start=APART)) for of in (3, 5)]
     ways = [parts(paused=False), parts(paused=False, without=(AWAKE,)), parts(paused=True)]
+    added = after_sleep()
     placed = {"as usual": turns(patient=False), "SCHED_BATCH": turns(patient=True)}
     gained = gains()
     profiles = [each["profile"] for each in play("lock", 5, profiled=True) if "profile" in each]
@@ -316,6 +333,9 @@ def main() -> None:
         print(
             f"{name:40} {hot:6.1f} us hot, {asleep:6.1f} us if who waits sleeps at once, {cold:6.1f} us after 2 ms of sleep"
         )
+    print(
+        "twenty additions after 2 ms of sleep, one time after the other, us:", " ".join(f"{each:.2f}" for each in added)
+    )
     for name, found in placed.items():
         for each in found:
             print(
@@ -333,6 +353,7 @@ def main() -> None:
         told = {
             "rows": rows,
             "profile": profiles[0],
+            "after_sleep": added,
             "turns": placed,
             "gains": gained,
             "parts": [list(part) for part in zip(PARTS, *ways, strict=True)],
