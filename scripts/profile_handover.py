@@ -219,7 +219,7 @@ def leave_out(parts: tuple[str, ...]) -> None:
     if HEIRS in parts:
         table.FEW = 1_000_000
     if AWAKE in parts:
-        Awake.__call__ = lambda awake, desk: None  # type: ignore[method-assign]
+        Awake.__call__ = lambda awake, desk: None  # type: ignore[method-assign]  # as with `stay_awake=False`
 
 
 def process(

@@ -153,3 +153,12 @@ def test_a_node_that_waits_for_long_sleeps(tmp_path: Path) -> None:
             (await waiter).release()
 
     asyncio.run(scenario())
+
+
+def test_a_node_can_do_without(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        tmp_path.chmod(0o700)
+        async with peerlock.join("g", dir=tmp_path, stay_awake=False) as node:
+            assert not isinstance(node.stay_awake, Awake)
+
+    asyncio.run(scenario())

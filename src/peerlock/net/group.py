@@ -55,6 +55,7 @@ class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
     state: str | None = None
     local_grants: int | None = None
     idle_locks: int | None = None
+    stay_awake: bool | None = None
     voters: dict[str, str] | None = None
     etcd: Etcd | None = None
     address: str | None = None
@@ -79,6 +80,7 @@ def join(
     config: str | Path | None = None,
     local_grants: int | None = None,
     idle_locks: int | None = None,
+    stay_awake: bool | None = None,
     voters: Mapping[str, str] | None = None,
     etcd: Etcd | Mapping[str, Any] | None = None,
     address: str | None = None,
@@ -105,12 +107,15 @@ def join(
     - `address`: where the others reach this node, HOST or HOST:PORT, if that cannot be guessed. `bind`: the address
       of this host, if that is
       another one (behind a proxy, in a container).
+    - `stay_awake`: False: who waits for a lock sleeps at once, also where it would pay to stay awake for a moment.
+      (Threads always do.)
     - `config`: a TOML file that says the same.
     """
     settings = gather(
         config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
-        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, voters=voters, etcd=etcd,
-        address=address, bind=bind, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog, first_start=first_start,
+        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, stay_awake=stay_awake,
+        voters=voters, etcd=etcd, address=address, bind=bind, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog,
+        first_start=first_start,
     )  # fmt: skip
     algorithm, limits = prepared(settings)
     return Joining(lambda: Node(registry_for(group, settings), group, algorithm=algorithm, limits=limits))
@@ -124,7 +129,11 @@ def prepared(settings: Settings) -> tuple[str, Limits]:
     for what, value in (("local_grants", settings.local_grants), ("idle_locks", settings.idle_locks)):
         if value is not None and value < 1:
             raise UsageError(f"{what} must be a whole number of at least 1; got {value!r}.")
-    return algorithm, Limits(settings.local_grants or usual.local_grants, settings.idle_locks or usual.idle_locks)
+    return algorithm, Limits(
+        settings.local_grants or usual.local_grants,
+        settings.idle_locks or usual.idle_locks,
+        usual.stay_awake if settings.stay_awake is None else settings.stay_awake,
+    )
 
 
 def registry_for(group: str, settings: Settings, resident: bool = False) -> Registry:

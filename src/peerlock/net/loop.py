@@ -72,7 +72,8 @@ class Looped(Shell):
         self._listening: list[socket.socket] = []
         self._strangers: dict[AioLink, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
-        if not getattr(self._loop, "virtual", False):  # there no time passes while somebody is awake
+        virtual = getattr(self._loop, "virtual", False)  # there no time passes while somebody is awake
+        if (limits or Limits()).stay_awake and not virtual:
             self.stay_awake = Awake(self._loop.call_soon, self._time)  # type: ignore[method-assign]
         super().__init__(registry, group, algorithm, limits)
         self.clock = self._time

@@ -55,6 +55,7 @@ NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 24)  # a clock that needs a new epoch
 class Limits(Struct, frozen=True):
     local_grants: int = 8  # in a row at one node while another node asks
     idle_locks: int = 50_000  # that a node remembers before it asks for a new view
+    stay_awake: bool = True  # who waits, for a moment, where that pays
 
 
 class Ticket:
