@@ -325,7 +325,7 @@ def test_a_node_that_was_interrupted_is_reminded_again_of_what_it_holds_back(tmp
         node.lock("x").acquire(timeout=10).release()
         desk = node.core.table.desks["x"]
         with node.mutex:
-            desk.left_at = node.now()
+            desk.left_at, desk.waited = node.now(), 0.0
             node.core.table.hold_back(desk)
         end = time.monotonic() + 10
         while node.core.table.late:

@@ -204,3 +204,18 @@ def test_in_a_trace_there_is_everything_that_the_algorithm_says() -> None:
     for _ in range(20):
         group.turn(wishes)
     assert group.messages() - before == 100
+
+
+def test_where_turns_are_slow_the_others_are_told_later_and_where_they_are_very_slow_at_once() -> None:
+    group = Group(5)
+    wishes = group.all_want_it()
+    for _ in range(10):
+        group.now += 2 * LATER_S
+        peer = group.turn(wishes)
+    wait = 4 * 2 * LATER_S  # for the four others
+    assert abs(group.desk(peer).late_at() - (group.now + 2 * wait)) < LATER_S
+    assert group.desk(peer).late
+    for _ in range(10):
+        group.now += 10 * LATER_S
+        peer = group.turn(wishes)
+    assert not group.desk(peer).late

@@ -45,7 +45,7 @@ WAITING, HELD, DONE, LOST, FAILED = range(5)
 OFTEN = 1 << 18  # grants
 MANY = 50_000  # messages that a peer has not acknowledged: nothing more is asked until it has
 SOON_S = 0.0001  # after it has passed a lock on a node knows where it is
-LATER_S = 0.0002  # for each member: then a request that was told to the heir alone is told to the others
+LATER_S = 0.0002  # for each member, at least: then a request that was told to the heir alone is told to the others
 LATEST_S = 0.005  # however many there are: most of them may want nothing
 SLOW = 4  # times that long for a turn: nothing is gained by telling the heir first
 FEW = 3  # members: too few to spare messages
@@ -225,7 +225,7 @@ class Table:
     def hold_back(self, desk: Desk) -> None:
         self.late[desk] = None
         if not self.reminded:
-            self.remind(desk.left_at + self.later_s)
+            self.remind(desk.late_at())
             self.reminded = True
 
     def send_late(self, now: float) -> None:
@@ -234,7 +234,7 @@ class Table:
         for desk in late:
             if not self.running or not desk.late:
                 continue
-            if now < desk.left_at + self.later_s / 2:
+            if now < desk.late_at() - self.later_s / 2:
                 self.late[desk] = None
             else:
                 desk.send_late()
@@ -358,6 +358,12 @@ class Desk(Seat):
         self.late.append((to, message))
         table.hold_back(self)
         return True
+
+    def late_at(self) -> float:
+        """When the others are told. Not before twice the time that the last wait took: where turns are slow for a while,
+        telling everybody would make them slower still.
+        """
+        return self.left_at + max(self.table.later_s, 2 * self.waited)
 
     def send_late(self) -> None:
         self.heir = None
