@@ -209,13 +209,16 @@ def test_in_a_trace_there_is_everything_that_the_algorithm_says() -> None:
 def test_where_turns_are_slow_the_others_are_told_later_and_where_they_are_very_slow_at_once() -> None:
     group = Group(5)
     wishes = group.all_want_it()
-    for _ in range(10):
-        group.now += 2 * LATER_S
-        peer = group.turn(wishes)
+
+    def turns_that_take(seconds: float) -> Desk:
+        last = group.peers[0]
+        for _ in range(10):
+            group.now += seconds
+            last = group.turn(wishes)
+        return group.desk(last)
+
+    desk = turns_that_take(2 * LATER_S)
     wait = 4 * 2 * LATER_S  # for the four others
-    assert abs(group.desk(peer).late_at() - (group.now + 2 * wait)) < LATER_S
-    assert group.desk(peer).late
-    for _ in range(10):
-        group.now += 10 * LATER_S
-        peer = group.turn(wishes)
-    assert not group.desk(peer).late
+    assert abs(desk.late_at() - (group.now + 2 * wait)) < LATER_S
+    assert desk.late
+    assert not turns_that_take(10 * LATER_S).late
