@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 from processes import members
 
@@ -81,9 +81,15 @@ def opened(page: Page, where: str) -> None:
     page.wait_for_function("window.lab && window.lab.ready")
 
 
+def shows(page: Page, where: str, words: str) -> None:
+    """What is shown is drawn a moment after it is so: wait for it, not long."""
+    expect(page.locator(where)).to_contain_text(words, use_inner_text=True, timeout=30_000)
+
+
 def seen(page: Page) -> Any:
-    """Everything that a person sees of a step."""
+    """Everything that a person sees of a step, once what has been asked for is drawn."""
     page.wait_for_function("window.lab.S.state === null || window.lab.S.state.frame === window.lab.S.frame")
+    page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
     return page.evaluate(
         "[window.lab.S.frame, document.getElementById('states').innerText, document.getElementById('flight').innerText, "
         "document.getElementById('where').textContent]"
@@ -106,7 +112,7 @@ def test_a_run_plays_to_its_end(lab: Lab, page: Page) -> None:
     page.select_option("#speed", "16")
     page.keyboard.press(" ")
     page.wait_for_function("window.lab.S.frame === window.lab.S.run.last && !window.lab.S.playing")
-    assert "Nothing is left to do" in page.inner_text("#ran")
+    shows(page, "#ran", "Nothing is left to do")
     page.wait_for_function(
         "document.getElementById('counters').innerText.replace('\\t', '\\n').includes('entries\\n3')"
     )
@@ -141,7 +147,7 @@ def test_a_message_chosen_by_hand_and_a_fork(lab: Lab, page: Page) -> None:
     settled(page)
     page.locator("#states tr").nth(2).get_by_text("crash").click()
     page.wait_for_function("window.lab.S.run.plan.acts.length === 1 && window.lab.S.acts[0].verb === 'crash'")
-    assert "forked" in page.inner_text("#message")
+    shows(page, "#message", "forked")
 
 
 def test_a_click_on_a_message_asks_what_to_do_with_it(lab: Lab, page: Page) -> None:
@@ -157,9 +163,9 @@ def test_a_click_on_a_message_asks_what_to_do_with_it(lab: Lab, page: Page) -> N
         x, y, number = page.evaluate(where)
         page.click(canvas, position={"x": x, "y": y})
         assert page.locator("#menu button").all_inner_texts() == ["now", "later", "lose"]
-        assert "REQUEST" in page.inner_text("#menu b")
+        shows(page, "#menu b", "REQUEST")
         page.keyboard.press("Escape")
-        assert page.locator("#menu").is_hidden()
+        expect(page.locator("#menu")).to_be_hidden()
         page.click(canvas, position={"x": x, "y": y})
         page.locator("#menu button", has_text="now").click()
         page.wait_for_function("window.lab.S.run.plan.acts.length > 0")
@@ -170,7 +176,7 @@ def test_a_click_on_a_message_asks_what_to_do_with_it(lab: Lab, page: Page) -> N
     x, y, node = page.evaluate("lab.hits.nodes[0]")
     page.click("#network", position={"x": x, "y": y})
     assert page.locator("#menu button").all_inner_texts()[-1] == "crash", "no message is so near to a node"
-    assert f"node {node}" in page.inner_text("#menu b")
+    shows(page, "#menu b", f"node {node}")
 
 
 def test_a_message_is_lost_where_the_run_survives_it_or_all_the_same(lab: Lab, page: Page) -> None:
@@ -178,19 +184,19 @@ def test_a_message_is_lost_where_the_run_survives_it_or_all_the_same(lab: Lab, p
     settled(page)
     page.locator("#flight button", has_text="lose").first.click()
     page.wait_for_selector("#message:not([hidden])")
-    assert "this run would not survive it" in page.inner_text("#message")
-    assert "in vain" in page.inner_text("#message")
+    shows(page, "#message", "this run would not survive it")
+    shows(page, "#message", "in vain")
     assert page.evaluate("lab.S.acts.length") == 0
     page.get_by_text("lose it all the same").click()
     page.wait_for_function("lab.S.run.plan.acts.length === 1")
     page.keyboard.press("End")
-    assert "in vain" in page.inner_text("#ran")
+    shows(page, "#ran", "in vain")
     opened(page, lab.address + "#algorithm=ricart-agrawala-failures&nodes=3&entries=1&seed=1&at=4")
     settled(page)
     page.locator("#flight button", has_text="lose").first.click()
     page.wait_for_function("lab.S.run.plan.acts.length === 1 && lab.S.acts[0].verb === 'lose'")
     page.keyboard.press("End")
-    assert page.inner_text("#ran").endswith("Nothing is left to do.")
+    shows(page, "#ran", "Nothing is left to do.")
 
 
 def test_a_node_dies_and_starts_again(lab: Lab, page: Page) -> None:
@@ -201,7 +207,7 @@ def test_a_node_dies_and_starts_again(lab: Lab, page: Page) -> None:
     page.locator("#states tr").nth(1).get_by_text("restart").click()
     page.wait_for_function("lab.S.run.plan.acts.length === 2")
     settled(page)
-    assert "node 1 starts again, with nothing remembered" in page.inner_text("#ran")
+    shows(page, "#ran", "node 1 starts again, with nothing remembered")
     assert "acts=10.crash.1,11.restart.1" in page.evaluate("location.href")
 
 
@@ -232,10 +238,10 @@ def test_the_checker_knows_what_is_under_way_and_who_is_stopped(lab: Lab, page: 
     page.wait_for_function("lab.S.run.fixed && lab.S.run.last === 0")
     opened(page, lab.address + "#algorithm=suzuki-kasami-a&nodes=3&entries=1&seed=1&acts=5.pause.1&at=5")
     settled(page)
-    assert "stopped" in page.locator("#states tr").nth(1).inner_text()
+    expect(page.locator("#states tr").nth(1)).to_contain_text("stopped")
     page.keyboard.press("c")
     page.wait_for_selector("#message:not([hidden])")
-    assert "Node 1 is stopped" in page.inner_text("#message")
+    shows(page, "#message", "Node 1 is stopped")
 
 
 def test_with_order_what_is_late_holds_up_what_follows(lab: Lab, page: Page) -> None:
@@ -247,7 +253,7 @@ def test_with_order_what_is_late_holds_up_what_follows(lab: Lab, page: Page) -> 
 def test_every_message_is_counted_at_once(lab: Lab, page: Page) -> None:
     opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=3&at=3")
     settled(page)
-    assert "6 messages under way" in page.inner_text("#flight-count")
+    shows(page, "#flight-count", "6 messages under way")
     assert page.inner_text("#counters").split()[:2] == ["messages", "6"]
 
 
@@ -257,8 +263,8 @@ def test_what_is_done_is_a_step_of_its_own(lab: Lab, page: Page) -> None:
     page.locator("#states tr").nth(3).get_by_text("request").click()
     page.wait_for_function("lab.S.run.plan.acts.length === 1")
     settled(page)
-    assert page.inner_text("#ran") == "node 3 asks; node 3 enters"
-    assert "inside" in page.locator("#states tr").nth(3).inner_text()
+    expect(page.locator("#ran")).to_have_text("node 3 asks; node 3 enters")
+    expect(page.locator("#states tr").nth(3)).to_contain_text("inside")
     assert "lesson" not in page.evaluate("location.hash"), "what was done in a lesson is in the address"
     assert "acts=7.request.3" in page.evaluate("location.hash")
 
@@ -279,7 +285,7 @@ def test_a_run_that_fails_changes_nothing(lab: Lab, page: Page) -> None:
     page.select_option("#algorithm", "suzuki-kasami-a")
     page.click("#start")
     page.wait_for_function("lab.S.run.about.algorithm === 'suzuki-kasami-a'")
-    assert page.inner_text("#verdict") == "", "a verdict is of one run"
+    expect(page.locator("#verdict"), "a verdict is of one run").to_have_text("")
 
 
 def test_what_can_happen_next(lab: Lab, page: Page) -> None:
@@ -290,7 +296,7 @@ def test_what_can_happen_next(lab: Lab, page: Page) -> None:
     page.locator("#flight li", has_text="node 3 asks").get_by_text("now").click()
     page.wait_for_function("lab.S.run.plan.acts.length === 1")
     settled(page)
-    assert "node 3 asks" in page.inner_text("#ran")
+    shows(page, "#ran", "node 3 asks")
 
 
 def test_every_export_of_a_run(lab: Lab, page: Page) -> None:
@@ -312,10 +318,10 @@ def test_every_export_of_a_run(lab: Lab, page: Page) -> None:
 
 def test_what_is_not_possible_says_why(lab: Lab, page: Page) -> None:
     opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=1&at=2&acts=2.resume.1")
-    assert "Node 1 is not stopped" in page.inner_text("#message")
+    shows(page, "#message", "Node 1 is not stopped")
     assert page.evaluate("window.lab.S.acts.length") == 0
     opened(page, lab.address + "#algorithm=dijkstra-ring&nodes=2&entries=1&seed=1&acts=1.release.2")
-    assert "only one that is inside can leave" in page.inner_text("#message")
+    shows(page, "#message", "only one that is inside can leave")
 
 
 def test_the_checker_from_here_and_its_counterexample(lab: Lab, page: Page) -> None:
@@ -325,12 +331,12 @@ def test_the_checker_from_here_and_its_counterexample(lab: Lab, page: Page) -> N
     page.wait_for_function("window.lab.S.run.fixed")
     page.keyboard.press("End")
     assert page.evaluate("window.lab.S.run.last") == 18
-    assert page.locator("#itf").is_enabled()
-    assert page.locator("#states tr").count() == 3, "its variables are shown, too"
+    expect(page.locator("#itf")).to_be_enabled()
+    expect(page.locator("#states tr"), "its variables are shown, too").to_have_count(3)
     opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=1&at=5")
     page.click("#check")
     page.wait_for_selector("#verdict .good")
-    assert "all of them good" in page.inner_text("#verdict")
+    shows(page, "#verdict", "all of them good")
 
 
 def test_a_shared_address_is_the_run(lab: Lab, page: Page) -> None:
@@ -378,7 +384,7 @@ def test_every_lesson_runs_to_its_end(lab: Lab, page: Page) -> None:
 
 def test_side_by_side(lab: Lab, page: Page) -> None:
     opened(page, lab.address + "#view=pair&algorithm=ricart-agrawala&nodes=4&entries=1&seed=2&beside=dijkstra-ring")
-    assert "dijkstra-ring" in page.inner_text("#title-b")
+    shows(page, "#title-b", "dijkstra-ring")
     page.keyboard.press("End")
     assert page.evaluate("window.lab.S.other.frames.length") > 5
 
@@ -392,8 +398,8 @@ def test_a_live_group_shows_the_right_holder(page: Page, tmp_path: Path) -> None
             page.wait_for_function("document.querySelectorAll('#live-members li').length === 3")
             fence = anna.ask("acquire", "orders")["fence"]
             page.wait_for_function("document.getElementById('live-locks').innerText.includes('anna')")
-            assert str(fence) in page.inner_text("#live-locks")
-            assert "grants" in page.inner_text("#live-counters")
+            shows(page, "#live-locks", str(fence))
+            shows(page, "#live-counters", "grants")
             ben.tell("acquire", "orders")
             page.wait_for_function("document.getElementById('live-locks').innerText.includes('ben')")
             anna.ask("release", "orders")
@@ -407,7 +413,7 @@ def test_a_live_group_shows_the_right_holder(page: Page, tmp_path: Path) -> None
         finally:
             shown.end()
         page.wait_for_function("document.getElementById('live-state').textContent.includes('does not answer')")
-        assert "What is below was so at" in page.inner_text("#live-state")
+        shows(page, "#live-state", "What is below was so at")
 
 
 def test_sentences_instead_of_an_empty_screen(lab: Lab, page: Page, tmp_path: Path) -> None:
@@ -423,13 +429,13 @@ def test_sentences_instead_of_an_empty_screen(lab: Lab, page: Page, tmp_path: Pa
     ):
         opened(page, lab.address + where)
         page.wait_for_selector("#message:not([hidden])")
-        assert sentence in page.inner_text("#message")
+        shows(page, "#message", sentence)
     opened(page, lab.address)
     broken = tmp_path / "broken.jsonl"
     broken.write_text("this is no trace\n")
     page.set_input_files("#file", broken)
     page.wait_for_selector("#message:not([hidden])")
-    assert "the file is not a trace: line 1" in page.inner_text("#message")
+    shows(page, "#message", "the file is not a trace: line 1")
     broken.write_text(
         '{"event":"run","about":{"algorithm":"x","nodes":2,"format":1}}\n'
         '{"event":"sent","t":1.0,"id":1,"node":1,"to":-7,"kind":"REQUEST","fields":{},"bytes":3}\n'
@@ -498,7 +504,7 @@ def test_nobody_else_makes_the_lab_run_code(lab: Lab, page: Page, browser: Any, 
     evil.wait_for_timeout(1500)
     evil.close()
     opened(page, where)
-    assert "Run it only if you know what it does" in page.inner_text("#message")
+    shows(page, "#message", "Run it only if you know what it does")
     assert not ran.exists()
     page.locator("#message button").click()
     page.wait_for_function("window.lab.S.run")
