@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import peerlock
-from peerlock.net.awake import AWAKE_S, FEW, MANY, Awake
-from peerlock.node.seat import Seat
+from peerlock.net.awake import AWAKE_S, FEW, MANY, SHORT_S, Awake
 from places import until
 
 
@@ -39,10 +40,18 @@ class Loop:
                 act()
 
 
-def waiting() -> Seat:
-    desk = Seat()
-    desk.at = "asked"
-    return desk
+class Waiting:
+    """What Awake asks a desk, at which somebody has waited since 0."""
+
+    def __init__(self, waited: float = 0.0) -> None:
+        self.at, self.waited = "asked", waited
+
+    def due_at(self) -> float:
+        return self.waited
+
+
+def waiting(waited: float = 0.0) -> Any:
+    return Waiting(waited)
 
 
 def test_it_falls_asleep_after_a_moment() -> None:
@@ -74,11 +83,30 @@ def test_who_is_granted_the_lock_has_other_things_to_do() -> None:
     assert loop.turns == 4
 
 
-def stays(awake: Awake, loop: Loop, desk: Seat) -> bool:
+def stays(awake: Awake, loop: Loop, desk: Any) -> bool:
     awake(desk)
     staying = bool(loop.ready)
     loop.run()
     return staying
+
+
+def test_who_is_not_likely_to_have_it_soon_sleeps() -> None:
+    loop = Loop()
+    awake = Awake(loop.call_soon, loop.clock)
+    assert not stays(awake, loop, waiting(2 * AWAKE_S))
+    assert not awake.in_vain, "it has not been tried"
+    assert stays(awake, loop, waiting(AWAKE_S))
+    loop.now = AWAKE_S
+    assert stays(awake, loop, waiting(2 * AWAKE_S)), "by then it is"
+
+
+def test_where_waits_are_long_and_at_first_everybody_sleeps() -> None:
+    loop = Loop()
+    loop.now = 1.0
+    awake = Awake(loop.call_soon, loop.clock)
+    assert stays(awake, loop, waiting(SHORT_S))
+    assert not stays(awake, loop, waiting(2 * SHORT_S))
+    assert not stays(awake, loop, waiting(inf))
 
 
 def test_what_is_in_vain_is_tried_less_and_less_often_and_never_given_up() -> None:
@@ -137,20 +165,29 @@ def test_what_is_in_vain_every_third_time_is_worth_it_and_every_other_time_is_no
     assert passed("+-") > 1000
 
 
-def test_a_node_that_waits_for_long_sleeps(tmp_path: Path) -> None:
+def test_a_node_that_waits_stays_awake_if_waits_are_short_here_and_sleeps_if_they_are_long(tmp_path: Path) -> None:
     async def scenario() -> None:
         tmp_path.chmod(0o700)
         async with (
             peerlock.join("g", dir=tmp_path, name="anna") as anna,
             peerlock.join("g", dir=tmp_path, name="ben") as ben,
         ):
-            hold = await anna.lock("orders").acquire()
-            waiter = asyncio.create_task(ben.lock("orders").acquire())
             awake = ben.stay_awake
             assert isinstance(awake, Awake)
-            await until(lambda: ben.core.table.waiting() and awake.desk is None)
-            hold.release()
-            (await waiter).release()
+            desk = None
+            for waited, stays in ((inf, False), (0.0, True), (1.0, False)):
+                hold = await anna.lock("orders").acquire()
+                if desk is not None:
+                    assert desk.waited < inf, "as long as the last one here"
+                    desk.waited = waited
+                waiter = asyncio.create_task(ben.lock("orders").acquire())
+                await asyncio.sleep(0)
+                assert ben.core.table.waiting()
+                assert (awake.desk is not None) == stays
+                await until(lambda: awake.desk is None)
+                hold.release()
+                (await waiter).release()
+                desk = ben.core.table.desks["orders"]
 
     asyncio.run(scenario())
 

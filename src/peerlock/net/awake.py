@@ -5,10 +5,14 @@ to do sleeps as well, and has to be woken up first. So whoever begins to wait fo
 that it waits for, does not sleep yet: for a fifth of a millisecond its loop goes round and looks at its sockets. Each time
 it gives the processor away (`sched_yield`), for if anybody else has something to do, that is likely to be what is waited for.
 
-That pays where a lock changes hands all the time between a few, and nowhere else: with more of them than two or three a core
-the others need the cores. So it is counted. Where it is in vain more often than one time in three, more and more occasions
-are passed over, in the end all but one of 64, until those that are left pay again. A lock that is held for long costs its
-waiters next to nothing.
+That pays where it is not for long, so a waiter that cannot know makes a guess: that it will wait as long as the last one here
+did. Whoever is not likely to have the lock within that fifth of a millisecond sleeps, and so does everybody where waits are
+longer than a few of them: there the sleep at the end makes little difference, and the guess is a bad one. Of ten that share two
+cores, it is the next one or two that are awake, woken up by the news that they come next. A lock that is held for long costs
+its waiters nothing.
+
+A guess can be wrong, so that is counted as well. Where it is in vain more often than one time in three, more and more occasions
+are passed over, in the end all but one of 64, until those that are left pay again.
 
 The loop's other tasks have their turns. On a machine that is busy with something else, giving the processor away can mean to
 be without it for as long as the kernel lets others run: then that has been in vain, and soon happens rarely.
@@ -20,9 +24,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from peerlock.node.seat import Seat
+from peerlock.node.table import Desk
 
 AWAKE_S = 0.0002
+SHORT_S = 4 * AWAKE_S  # waits that are longer end in sleep
 FEW, MANY = 2, 8  # times in vain: until then no occasion is passed over; then so many are that more make no difference
 
 
@@ -33,16 +38,19 @@ class Awake:
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], Any], clock: Callable[[], float]) -> None:
         self.call_soon, self.clock = call_soon, clock
-        self.desk: Seat | None = None  # for which it stays awake
+        self.desk: Desk | None = None  # for which it stays awake
         self.until = 0.0
         self.in_vain = 0  # times, of late: two for each that was, one less for each that paid
         self.pass_over = 0  # so many occasions
 
-    def __call__(self, desk: Seat) -> None:
+    def __call__(self, desk: Desk) -> None:
+        until = self.clock() + AWAKE_S
+        if desk.waited > SHORT_S or desk.due_at() > until:
+            return
         if self.pass_over:
             self.pass_over -= 1
             return
-        self.until = self.clock() + AWAKE_S
+        self.until = until
         if self.desk is None:
             self.call_soon(self.turn)
         self.desk = desk

@@ -444,6 +444,10 @@ class Desk(Seat):
             if self.at == "asked":
                 table.stay_awake(self)
 
+    def due_at(self) -> float:
+        """When who waits here is likely to be granted the lock: after as long as the last one waited."""
+        return self.queue[0].since + self.waited if self.queue else inf
+
     def still_the_heir(self, now: float) -> None:
         """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
         if now > self.left_at + SOON_S or self.waited > SLOW * self.table.later_s:
