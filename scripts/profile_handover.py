@@ -40,13 +40,13 @@ import peerlock
 from peerlock.net.aio import Hold
 from peerlock.net.awake import Awake
 from peerlock.net.loop import AioLink
-from peerlock.node import table
+from peerlock.node import desk
 
 SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))
 FORKED, APART = "forkserver", "spawn"
 PAUSE_S = 0.002
-CROWDS, ROUNDS = (3, 5, 10), 3
+CROWDS, ROUNDS = (3, 5, 10, 20), 3
 HEIRS, AWAKE = "heirs", "staying awake"
 WITHOUT: dict[str, tuple[str, ...]] = {
     "as it is": (),
@@ -217,7 +217,7 @@ async def take_turns(directory: str, number: int, of: int, patient: bool) -> dic
 def leave_out(parts: tuple[str, ...]) -> None:
     """In this process."""
     if HEIRS in parts:
-        table.FEW = 1_000_000
+        desk.FEW = 1_000_000
     if AWAKE in parts:
         Awake.__call__ = lambda awake, desk: None  # type: ignore[method-assign]  # as with `stay_awake=False`
 

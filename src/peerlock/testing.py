@@ -30,7 +30,7 @@ from peerlock.errors import UsageError
 from peerlock.net.aio import Joining, Node
 from peerlock.net.link import Link
 from peerlock.net.registry import Decision, Registry
-from peerlock.node.table import Limits
+from peerlock.node.desk import Limits
 from peerlock.node.wire import DEFAULT, Peer
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import pytest
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
 from peerlock.net.aio import Hold, Node
 from peerlock.net.pace import SOON_S, YIELD_S
-from peerlock.node.table import Limits
+from peerlock.node.desk import Limits
 from peerlock.node.wire import ON_THE_WIRE
 from peerlock.testing import Group, NothingHappens, run
 

@@ -18,7 +18,7 @@ import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, NodeClosed, UsageError
 from peerlock.net.client import Caller
 from peerlock.net.threads import ThreadNode
-from peerlock.node.table import Desk
+from peerlock.node.desk import Desk
 from peerlock.node.wire import LENGTH
 
 

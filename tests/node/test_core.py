@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlock.node.core import SILENCE_S, TICK_S, Core
-from peerlock.node.table import HELD, LOST, NEAR_THE_END, OFTEN, Ticket
+from peerlock.node.desk import HELD, LOST, Ticket
+from peerlock.node.table import NEAR_THE_END, OFTEN
 from peerlock.node.wire import DEFAULT, Peer, Report, spoken
 
 A, B, C = Peer("a", 1), Peer("b", 2), Peer("c", 3)

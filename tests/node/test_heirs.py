@@ -6,7 +6,8 @@ from collections import deque
 from typing import Any
 
 from peerlock.node.core import Core
-from peerlock.node.table import HELD, LATER_S, SOON_S, WAITING, Desk, Ticket
+from peerlock.node.desk import HELD, SOON_S, WAITING, Desk, Ticket
+from peerlock.node.table import LATER_S
 from peerlock.node.wire import DEFAULT, LENGTH, Peer, opened, spoken
 
 

@@ -39,7 +39,7 @@ from peerlock.net.pace import SOON_S, YIELD_S, Pace
 from peerlock.net.places import check_name
 from peerlock.net.registry import Registry
 from peerlock.net.status import NodeStatus
-from peerlock.node.table import DONE, HELD, LOST, WAITING, Desk, Limits
+from peerlock.node.desk import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Spoken, spoken
 
 STATUS_S = 1.0  # for the answers of the other members

@@ -24,7 +24,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from peerlock.node.table import Desk
+from peerlock.node.desk import Desk
 
 AWAKE_S = 0.0002
 SHORT_S = 4 * AWAKE_S  # waits that are longer end in sleep

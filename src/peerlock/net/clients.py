@@ -18,7 +18,7 @@ from peerlock.errors import PeerlockError, ProtocolError, RegistryError, UsageEr
 from peerlock.net.charges import end_charges
 from peerlock.net.places import check_name
 from peerlock.net.tracing import Tracer
-from peerlock.node.table import FAILED, HELD, LOST, WAITING, Ticket
+from peerlock.node.desk import FAILED, HELD, LOST, WAITING, Ticket
 from peerlock.node.wire import DEFAULT_RW, Call, Result, framed, spoken
 
 if TYPE_CHECKING:

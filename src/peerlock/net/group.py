@@ -38,7 +38,7 @@ from peerlock.net.etcd import Etcd
 from peerlock.net.host import HostRegistry
 from peerlock.net.registry import Registry
 from peerlock.net.static import StaticRegistry, Tls
-from peerlock.node.table import Limits
+from peerlock.node.desk import Limits
 from peerlock.node.wire import DEFAULT, spoken
 
 

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, PeerlockError, UsageError
-from peerlock.node.table import HELD, LOST, Desk, Ticket
+from peerlock.node.desk import HELD, LOST, Desk, Ticket
 from peerlock.node.wire import Spoken
 
 

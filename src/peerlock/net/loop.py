@@ -18,7 +18,7 @@ from peerlock.net.link import Link, long_lived
 from peerlock.net.places import short_name
 from peerlock.net.registry import Registry
 from peerlock.net.shell import HELLO_S, STRANGERS, Shell
-from peerlock.node.table import Limits
+from peerlock.node.desk import Limits
 from peerlock.node.wire import Peer
 
 CONNECT_S = 3.0  # then it is tried anew: the kernel would ask again less and less often

@@ -27,7 +27,7 @@ from peerlock.net.link import Link, long_lived
 from peerlock.net.places import short_name
 from peerlock.net.registry import Endpoint, Registry
 from peerlock.net.shell import HELLO_S, STRANGERS, Shell, log
-from peerlock.node.table import Limits
+from peerlock.node.desk import Limits
 from peerlock.node.wire import Peer
 
 ACCEPT_AGAIN_S = 1.0  # when this process or the machine has no room for another socket

@@ -22,7 +22,7 @@ from peerlock.net.link import Link
 from peerlock.net.registry import Decision, Registry
 from peerlock.net.status import NodeStatus, node_status
 from peerlock.node.core import Core
-from peerlock.node.table import Desk, Limits
+from peerlock.node.desk import Desk, Limits
 from peerlock.node.wire import (
     LARGEST,
     OLDEST,

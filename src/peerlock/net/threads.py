@@ -38,7 +38,7 @@ from peerlock.net.reader import Reader
 from peerlock.net.registry import Registry
 from peerlock.net.shell import log
 from peerlock.net.status import NodeStatus
-from peerlock.node.table import DONE, FAILED, HELD, LOST, WAITING, Desk, Limits
+from peerlock.node.desk import DONE, FAILED, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Spoken, spoken
 
 FAREWELL_S = 2.0  # for the group to know that this node is gone

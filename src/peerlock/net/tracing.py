@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from peerlock.contract import Node, Wire
-from peerlock.node.table import Desk
+from peerlock.node.desk import Desk
 from peerlock.trace import Event, Keeper
 
 if TYPE_CHECKING:

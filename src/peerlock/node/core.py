@@ -33,8 +33,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
+from peerlock.node.desk import Desk, Limits, Ticket
 from peerlock.node.session import Session
-from peerlock.node.table import NEAR_THE_END, Desk, Limits, Table, Ticket, disagreement
+from peerlock.node.table import NEAR_THE_END, Table, disagreement
 from peerlock.node.view import View
 from peerlock.node.wire import (
     OLDEST,

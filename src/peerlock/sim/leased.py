@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlock.node.table import HELD
+from peerlock.node.desk import HELD
 from peerlock.node.voting import Decision
 from peerlock.node.wire import Peer
 from peerlock.sim.faults import FAULTS, Faults

@@ -29,7 +29,7 @@ from msgspec import Struct
 from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError
 from peerlock.node.core import Core
-from peerlock.node.table import DONE, HELD, WAITING, Desk, Limits, Ticket
+from peerlock.node.desk import DONE, HELD, WAITING, Desk, Limits, Ticket
 from peerlock.node.wire import LENGTH, Hello, Peer, framed, opened, spoken
 
 # Not counted as faults of their own: nothing breaks, or it is counted as a reset already.
