@@ -92,6 +92,17 @@ class Group:
         return peer
 
 
+def just_passed_on() -> tuple[Group, dict[Peer, Ticket], Peer]:
+    """Everybody wants it and has had its turn, and one has just released it: what it said is under way."""
+    group = Group(5)
+    wishes = group.all_want_it()
+    for _ in range(5):
+        group.turn(wishes)
+    (peer,) = (peer for peer, ticket in wishes.items() if ticket.state == HELD)
+    group.release(peer, wishes[peer])
+    return group, wishes, peer
+
+
 def test_where_everybody_wants_it_an_entry_costs_two_messages_and_all_have_their_turn() -> None:
     group = Group(5)
     wishes = group.all_want_it()
@@ -112,12 +123,7 @@ def test_three_members_tell_everybody_at_once() -> None:
 
 
 def test_who_asks_a_while_after_it_has_passed_it_on_tells_everybody() -> None:
-    group = Group(5)
-    wishes = group.all_want_it()
-    for _ in range(5):
-        group.turn(wishes)
-    (peer,) = (peer for peer, ticket in wishes.items() if ticket.state == HELD)
-    group.release(peer, wishes[peer])
+    group, wishes, peer = just_passed_on()
     group.deliver()
     group.now += 2 * SOON_S
     before = group.messages()
@@ -127,12 +133,7 @@ def test_who_asks_a_while_after_it_has_passed_it_on_tells_everybody() -> None:
 
 def test_what_came_too_late_for_the_heir_is_told_to_all() -> None:
     """The privilege has gone past the heir when the request reaches it, and nobody else has heard of that request."""
-    group = Group(5)
-    wishes = group.all_want_it()
-    for _ in range(5):
-        group.turn(wishes)
-    (peer,) = (peer for peer, ticket in wishes.items() if ticket.state == HELD)
-    group.release(peer, wishes[peer])
+    group, wishes, peer = just_passed_on()
     privilege = group.under_way.popleft()
     late = group.ask(peer)
     (request,) = group.under_way
