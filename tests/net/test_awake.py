@@ -178,7 +178,7 @@ def test_a_node_that_waits_stays_awake_if_waits_are_short_here_and_sleeps_if_the
             for waited, stays in ((inf, False), (0.0, True), (1.0, False)):
                 hold = await anna.lock("orders").acquire()
                 if desk is not None:
-                    assert desk.waited < inf, "as long as the last one here"
+                    assert desk.waited < inf, "as long as the last time"
                     desk.waited = waited
                 waiter = asyncio.create_task(ben.lock("orders").acquire())
                 await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import Any
 
 from peerlock.node.core import Core
@@ -123,7 +124,7 @@ def test_three_members_tell_everybody_at_once() -> None:
 
 
 def test_who_asks_a_while_after_it_has_passed_it_on_tells_everybody() -> None:
-    group, wishes, peer = just_passed_on()
+    group, _, peer = just_passed_on()
     group.deliver()
     group.now += 2 * SOON_S
     before = group.messages()
@@ -206,6 +207,35 @@ def test_in_a_trace_there_is_everything_that_the_algorithm_says() -> None:
     for _ in range(20):
         group.turn(wishes)
     assert group.messages() - before == 100
+
+
+def test_a_node_knows_how_long_it_waited_for_the_group_whoever_waits_at_home() -> None:
+    group = Group(2)
+    holder, other = sorted(group.peers, key=lambda peer: group.ask(peer).state != HELD)
+    held = group.desk(holder).holder
+    desk = group.desk(other)
+    group.deliver()
+    assert held is not None
+    assert desk.waited == desk.due_at() == inf
+    second = group.ask(other)
+    group.now += 0.25
+    group.release(holder, held)
+    group.deliver()
+    assert desk.waited == 0.25
+    assert desk.holder is not None
+    group.now += 8.0
+    group.release(other, desk.holder)
+    assert second.state == HELD, "without a message"
+    assert desk.waited == 0.25, "nobody but the group was waited for"
+    again = group.ask(holder)
+    group.deliver()
+    group.release(other, second)
+    group.deliver()
+    assert again.state == HELD
+    asked_at = group.now
+    group.ask(other)
+    group.now += 0.125
+    assert desk.due_at() == asked_at + 0.25
 
 
 def test_where_turns_are_slow_the_others_are_told_later_and_where_they_are_very_slow_at_once() -> None:

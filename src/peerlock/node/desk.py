@@ -96,7 +96,7 @@ class Desk(Seat):
     """
 
     __slots__ = (
-        "asked", "before", "free", "heir", "holder", "late", "left_at", "name", "priority", "queue", "quiet", "sharers",
+        "asked", "asked_at", "before", "free", "heir", "holder", "late", "left_at", "name", "priority", "queue", "quiet", "sharers",
         "spoken", "streak", "table", "waited",
     )  # fmt: skip
 
@@ -115,7 +115,8 @@ class Desk(Seat):
         self.heir: Node | None = None  # who gets the lock after the one it was last passed on to
         self.left_at = 0.0  # when it was last left here
         self.late: list[tuple[Node, Wire]] = []  # requests that only the heir was told of
-        self.waited = inf  # for how long the last one here waited that had to
+        self.asked_at = inf  # when the group was asked for what somebody waits for here
+        self.waited = inf  # for how long this node waited, the last time that it had to
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
@@ -220,6 +221,7 @@ class Desk(Seat):
                 ticket.since = now
                 table.grants += 1
                 return
+            self.asked_at = now
         elif self.has and self.may_share(ticket):
             self.catch_up()
             self.grant(ticket, now)
@@ -239,8 +241,8 @@ class Desk(Seat):
                 table.stay_awake(self)
 
     def due_at(self) -> float:
-        """When who waits here is likely to be granted the lock: after as long as the last one waited."""
-        return self.queue[0].since + self.waited if self.queue else inf
+        """When this node, if somebody waits here, is likely to be granted the lock: after as long as the last time."""
+        return self.asked_at + self.waited if self.queue else inf
 
     def still_the_heir(self, now: float) -> None:
         """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
@@ -393,12 +395,17 @@ class Desk(Seat):
             self.still_the_heir(now)
         if self.priority:
             self.algorithm.increment = self.priority
+        before = self.at
         match self.settle(table.gate, self):
             case "granted":
                 self.asked, self.streak = False, 0
+                if self.asked_at < inf:
+                    self.waited, self.asked_at = now - self.asked_at, inf
                 self.admit(now)
             case "knock":
                 table.knock()
+        if self.at == "asked" != before:
+            self.asked_at = now
 
     def admit(self, now: float) -> None:
         """The first in the queue holds it, and with a reader all readers that come next."""
@@ -419,7 +426,6 @@ class Desk(Seat):
             self.sharers = [*(self.sharers or ()), ticket]
         waited = now - ticket.since
         if ticket.since:
-            self.waited = waited
             table.wait_s += waited
             for bound in table.waited:
                 if waited <= bound:
@@ -443,6 +449,7 @@ class Desk(Seat):
         super().drop()
         self.free, self.quiet, self.before = False, False, None
         self.heir, self.late = None, []
+        self.asked_at = inf
 
     def lose(self, sentence: str) -> list[Ticket]:
         """Whoever holds it here does not any more, and must be woken."""
