@@ -5,11 +5,11 @@ to do sleeps as well, and has to be woken up first. So whoever begins to wait fo
 that it waits for, does not sleep yet: for a fifth of a millisecond its loop goes round and looks at its sockets. Each time
 it gives the processor away (`sched_yield`), for if anybody else has something to do, that is likely to be what is waited for.
 
-That pays where it is not for long, and a waiter cannot know, so it makes a guess: that its node will wait as long as it did the
-last time. Whoever is not likely to have the lock within that fifth of a millisecond sleeps, and so does everybody where waits are
-longer than a few of them: there the sleep at the end makes little difference, and the guess is a bad one. Of ten that share two
-cores it is the next one or two that are awake, woken up by the news that they come next. A lock that is held for long costs
-its waiters nothing.
+That pays where it is not for long, and a waiter cannot know, so it makes a guess: that its node will wait as long as it did
+the last time. Whoever is not likely to have the lock within that fifth of a millisecond sleeps, and so does everybody where
+waits are longer than a few of them: there the sleep at the end makes little difference, and the guess is a bad one. Of ten that
+share two cores it is the next one or two that are awake, woken up by the news that they come next. A lock that is held for
+long costs its waiters nothing.
 
 A guess can be wrong, so that is counted as well. Where it is in vain more often than one time in three, more and more occasions
 are passed over, in the end all but one of 64, until those that are left pay again.

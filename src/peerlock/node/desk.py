@@ -96,8 +96,8 @@ class Desk(Seat):
     """
 
     __slots__ = (
-        "asked", "asked_at", "before", "free", "heir", "holder", "late", "left_at", "name", "priority", "queue", "quiet", "sharers",
-        "spoken", "streak", "table", "waited",
+        "asked", "asked_at", "before", "free", "heir", "holder", "late", "left_at", "name", "priority", "queue", "quiet",
+        "sharers", "spoken", "streak", "table", "waited",
     )  # fmt: skip
 
     def __init__(self, name: str, spoken: Spoken, table: Table) -> None:
