@@ -2,12 +2,12 @@
 
 To wake up a process that sleeps takes the kernel longer than all the rest of a hand-over takes: a core that has nothing
 to do sleeps as well, and has to be woken up first. So whoever begins to wait for a lock, or hears something about a lock
-that it waits for, does not sleep yet: for a fifth of a millisecond its loop goes round and looks at its sockets. Each time
+that it waits for, does not sleep yet: for a third of a millisecond its loop goes round and looks at its sockets. Each time
 it gives the processor away (`sched_yield`), for if anybody else has something to do, that is likely to be what is waited for.
 
 That pays where it is not for long, and a waiter cannot know, so it makes a guess: that its node will wait as long as it did
-the last time. Whoever is not likely to have the lock within that fifth of a millisecond sleeps, and so does everybody where
-waits are longer than a few of them: there the sleep at the end makes little difference, and the guess is a bad one. Of ten that
+the last time. Whoever is not likely to have the lock within that third of a millisecond sleeps, and so does everybody where
+waits are longer than two or three of them: there the sleep at the end makes little difference, and the guess is a bad one. Of ten that
 share two cores it is the next one or two that are awake, woken up by the news that they come next. A lock that is held for
 long costs its waiters nothing.
 
@@ -26,8 +26,8 @@ from typing import Any
 
 from peerlock.node.desk import Desk
 
-AWAKE_S = 0.0002
-SHORT_S = 4 * AWAKE_S  # waits that are longer end in sleep
+AWAKE_S = 0.0003
+SHORT_S = 0.0008  # waits that are longer end in sleep
 FEW, MANY = 2, 8  # times in vain: until then no occasion is passed over; then so many are that more make no difference
 
 
