@@ -7,9 +7,9 @@ it gives the processor away (`sched_yield`), for if anybody else has something t
 
 That pays where it is not for long, and a waiter cannot know, so it makes a guess: that its node will wait as long as it did
 the last time. Whoever is not likely to have the lock within that third of a millisecond sleeps, and so does everybody where
-waits are longer than two or three of them: there the sleep at the end makes little difference, and the guess is a bad one. Of ten that
-share two cores it is the next one or two that are awake, woken up by the news that they come next. A lock that is held for
-long costs its waiters nothing.
+waits are longer than two or three of them: there the sleep at the end makes little difference, and the guess is a bad one. Of
+ten that share two cores it is the next one or two that are awake, woken up by the news that they come next. A lock that is
+held for long costs its waiters nothing.
 
 A guess can be wrong, so that is counted as well. Where it is in vain more often than one time in three, more and more occasions
 are passed over, in the end all but one of 64, until those that are left pay again.
