@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo demo-papers bench-lock bench-peers bench-quick bench-lab sim-nodes sim-leases nightly check-registries verify check-views torture test debian check-style check-types check-imports unit slow bench-sim check-deep bench-check claims clean
+.PHONY: demo demo-papers bench-lock bench-peers bench-quick bench-lab sim-nodes sim-leases nightly check-registries verify chaos check-views torture test debian check-style check-types check-imports unit slow bench-sim check-deep bench-check claims clean
 
 # Five real processes and one lock; ALGORITHM=NAME chooses another algorithm.
 demo: $(VENV)/demo
@@ -17,7 +17,7 @@ demo-papers: $(VENV)/demo
 test: $(VENV)/test debian check-style check-types check-imports unit
 
 debian:
-	scripts/debian_packages spin gcc libc6-dev etcd-server postgresql redis-server iproute2 chromium
+	scripts/debian_packages spin gcc libc6-dev etcd-server postgresql redis-server iproute2 chromium strace
 
 check-style: $(VENV)/test
 	$(BIN)/ruff format --check
@@ -36,6 +36,7 @@ unit: $(VENV)/test
 
 # The few tests that take half a minute and more each.
 slow: $(VENV)/test
+	scripts/debian_packages strace
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 bench-lock: $(VENV)/test
@@ -69,6 +70,11 @@ verify: $(VENV)/test
 	scripts/debian_packages etcd-server iproute2
 	$(BIN)/peerlock verify --registry embedded --seconds 600
 	$(BIN)/peerlock verify --registry etcd --seconds 600
+
+# One host, with faults between system calls: ten minutes over six seeds.
+chaos: $(VENV)/test
+	scripts/debian_packages strace
+	for seed in 1 2 3 4 5 6; do $(BIN)/peerlock verify --registry host --faults syscalls --seconds 100 --seed $$seed || exit 1; done
 
 # This lock beside what people use today: installs their servers and clients, and takes a quarter of an hour.
 bench-peers: $(VENV)/test

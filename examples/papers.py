@@ -23,7 +23,7 @@ def say(words: str) -> None:
 
 def peerlock(*words: str) -> None:
     print("$ peerlock", *words, flush=True)
-    subprocess.run([sys.executable, "-m", "peerlock", *words], check=True)
+    subprocess.run([sys.executable, "-P", "-m", "peerlock", *words], check=True)
 
 
 def main() -> None:

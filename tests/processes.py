@@ -39,6 +39,7 @@ for line in sys.stdin:
 
 class Member:
     def __init__(self, group: str, directory: Path, name: str) -> None:
+        self.name = name
         self.process = subprocess.Popen(
             [sys.executable, "-c", MEMBER, group, str(directory), name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

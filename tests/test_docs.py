@@ -7,11 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from peerlock.check import registries, view_mutants
+from terminal import terminal
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -24,19 +26,29 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def in_a_pipe(words: list[str], directory: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        words, cwd=directory, capture_output=True, text=True, check=False, env={**os.environ, "PEERLOCK_DIR": str(directory)}
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def at_a_terminal(words: list[str], directory: Path) -> tuple[int, str]:
+    with terminal(*words, cwd=directory, env={"PEERLOCK_DIR": str(directory)}) as shown:
+        return shown.wait(240), shown.shown
+
+
+@pytest.mark.parametrize("way", [in_a_pipe, at_a_terminal])
 @pytest.mark.parametrize("page", [page for page in PAGES if "$ peerlock" in page.read_text()], ids=name)
-def test_commands(page: Path, tmp_path: Path) -> None:
+def test_commands(page: Path, way: Callable[[list[str], Path], tuple[int, str]], tmp_path: Path) -> None:
     """In the order of the page, in one directory, since a command may read what an earlier one wrote."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     for where, line in COMMANDS:
         if where == page:
             words = shlex.split(line.split("#")[0])[1:]
-            done = subprocess.run(
-                [sys.executable, "-m", "peerlock", *words],
-                cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PEERLOCK_DIR": str(tmp_path)},
-            )  # fmt: skip
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
+            code, shown = way([sys.executable, "-m", "peerlock", *words], tmp_path)
+            assert code == 0, f"{line}\n{shown}"
 
 
 def test_there_are_commands() -> None:
@@ -104,3 +116,14 @@ def test_every_rule_of_the_argument_is_one_that_is_taken_away() -> None:
     assert len(named) > 15
     assert not {name for name in named - views if not any(other.startswith(name) for other in others)}
     assert not views - named
+
+
+def test_every_promise_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "guide" / "promises.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 40
+    for path, test in named:
+        source = (ROOT / path).read_text()
+        assert not test or f"def {test}(" in source, f"{path}::{test}"
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| promise", "|---"))]
+    assert all("`tests/" in row or "`peerlock " in row for row in rows)

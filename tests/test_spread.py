@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import peerlock
 from peerlock.spread import spread
 
 
@@ -40,6 +42,44 @@ def test_nobody_is_left_behind() -> None:
         time.sleep(0.5)  # they have begun to work
         process.kill()
     wait_for(lambda: not alive(process.pid))
+
+
+PROGRAM = """
+import math, os
+from peerlock.spread import spread
+
+if __name__ == "__main__":
+    before = dict(os.environ)
+    assert list(spread(math.factorial, [3, 4], 2)) == [6, 24]
+    assert os.environ == before
+"""
+
+
+@pytest.mark.parametrize("said", [{}, {"PYTHONSAFEPATH": ""}], ids=["not said", "said to be off"])
+def test_nothing_is_imported_from_the_current_directory(tmp_path: Path, said: dict[str, str]) -> None:
+    """multiprocessing starts `python -c`, which looks there first. A stranger's files may lie there."""
+    seen, program = tmp_path / "seen", tmp_path / "bin" / "program.py"
+    program.parent.mkdir()
+    program.write_text(PROGRAM)
+    (tmp_path / "multiprocessing.py").write_text(f"open({str(seen)!r}, 'w')\n")
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **said},
+    )  # fmt: skip
+    assert not seen.exists()
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_python_process_of_the_package_is_started_without_the_current_directory() -> None:
+    package = Path(peerlock.__file__).parent
+    starts = [
+        (path.name, line.strip(), following)
+        for path in package.rglob("*.py")
+        for line, following in itertools.pairwise(path.read_text().splitlines())
+        if "sys.executable" in line
+    ]
+    assert len(starts) >= 5
+    assert [start for start in starts if '"-P"' not in start[1] + start[2]] == []
 
 
 def alive(session: int) -> list[str]:

@@ -116,6 +116,10 @@ class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
 class Ask(Wire, frozen=True):
     """A request: its sender pays."""
 
+    # Does a request say everything that earlier ones of its sender said? Then a node that does not answer, and is not waited
+    # for, need not be kept more than the last one.
+    supersedes: ClassVar[bool] = False
+
     def charged(self, source: Node, to: Node) -> Node | None:
         return source
 
@@ -219,6 +223,13 @@ class State(Struct):
     def on_timeout(self, name: str, out: Out[Any]) -> None:
         raise AssertionError(f"{type(self).__name__} sets no timer, yet {name!r} fired")
 
+    def after(self, older: int) -> None:
+        """The next request of this node comes after so many of others that are older: they were made before the start.
+
+        An algorithm that orders requests by numbers starts counting there. It is a matter of fairness alone: the algorithm
+        must be safe whatever the nodes are told here.
+        """
+
 
 class Algorithm(Protocol[M]):
     """What every driver relies on. `State` gives the rest."""
@@ -237,6 +248,8 @@ class Algorithm(Protocol[M]):
     def receive(self, source: Node, message: M, out: Out[M]) -> None: ...
 
     def on_timeout(self, name: str, out: Out[M]) -> None: ...
+
+    def after(self, older: int) -> None: ...
 
     def key(self) -> Key: ...
 

@@ -6,6 +6,15 @@ A caller's mistake says what was done, in which state, and what to do instead. W
 """
 
 
+def shown(value: object) -> str:
+    """What a caller gave, for a sentence: on one line, short, and whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # an object of a stranger, or a number with thousands of digits
+        text = f"a value of the type {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 class PeerlockError(Exception):
     """The root: catch this to catch everything that peerlock raises on purpose."""
 

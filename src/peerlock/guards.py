@@ -21,12 +21,12 @@ a service one comparison (`examples/guards/http_service.py`).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from peerlock.errors import StaleFence, UsageError
+from peerlock.errors import StaleFence, UsageError, shown
+from peerlock.file_lock import give_up, open_locked
 
 HEAD = b"peerlock fence "
 
@@ -35,12 +35,15 @@ class GuardedFile:
     """A file with a fence in its first line. Everybody who writes it must write it through this class.
 
     The comparison and the writing happen under a lock of the file system, which is held for no longer than that. If
-    its holder is stopped there, the others wait: nothing is lost. That lock lies beside the file itself, so that it is
+    its holder is stopped there, the others wait: nothing is lost. If its holder is killed there, the lock is free, also
+    if a child that it has forked lives on. That lock lies beside the file itself, so that it is
     the same by whatever links the file is reached. On a network file system that does not have such locks this is no
     protection.
     """
 
     def __init__(self, path: str | Path) -> None:
+        if not isinstance(path, str | Path) or not str(path) or "\0" in str(path):
+            raise UsageError(f"A GuardedFile needs the path of a file; got {shown(path)}.")
         self.path = Path(path)
 
     def read(self) -> tuple[int, bytes]:
@@ -59,6 +62,7 @@ class GuardedFile:
 
     def take(self, fence: int) -> bytes:
         """The contents; and from now on whoever has a smaller fence is refused. `StaleFence` if we are the late one."""
+        self._check(fence)
         with self._alone() as path:
             last, data = self._read(path)
             self._compare(fence, last)
@@ -68,9 +72,17 @@ class GuardedFile:
 
     def write(self, fence: int, data: bytes) -> None:
         """Replace the contents. `StaleFence` if somebody with a larger fence has been here: nothing is changed then."""
+        self._check(fence, data)
         with self._alone() as path:
             self._compare(fence, self._read(path)[0])
             self._replace(path, fence, data)
+
+    def _check(self, fence: int, data: bytes = b"") -> None:
+        """Before anything is touched: a fence that cannot be read again would make the file useless."""
+        if not isinstance(fence, int) or isinstance(fence, bool) or fence < 0:
+            raise UsageError(f"A fence is the whole number hold.fence; got {shown(fence)}.")
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise UsageError(f"A GuardedFile holds bytes; got {type(data).__name__}. Nothing was written.")
 
     def _compare(self, fence: int, last: int) -> None:
         if fence < last:
@@ -98,12 +110,11 @@ class GuardedFile:
     def _alone(self) -> Iterator[Path]:
         """Where the file is (a link to it stays one), while nobody else compares or writes."""
         path = self.path.resolve()
-        fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = open_locked(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o666, wait=True)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
             yield path
         finally:
-            os.close(fd)
+            give_up(fd)
 
 
 __all__ = ["GuardedFile"]

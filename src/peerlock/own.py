@@ -9,9 +9,17 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
+from copy import copy
+from importlib.machinery import SourceFileLoader
+from operator import is_
 from pathlib import Path
+from types import CodeType
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from peerlock.algorithms import Chosen, check_options, choose
 from peerlock.contract import Members, Needs, Neighbours, Ring, State
@@ -31,7 +39,7 @@ _METHODS = {
 def find(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
     """An algorithm by its name in the catalogue, or a class by file and name."""
     path, colon, class_name = name.rpartition(":")
-    if not colon and not name.endswith(".py"):
+    if file_of(name) is None:
         return choose(name, as_printed=as_printed, **options)
     if not colon or not class_name or not path:
         raise UsageError(f"Say which class of which file, like ./mine.py:MyLock; got {name!r}.")
@@ -40,14 +48,36 @@ def find(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
     return wrap(load(path, class_name), name, **options)
 
 
-def load(path: str, class_name: str) -> Any:
-    """The class of that name in the file at `path`."""
+def file_of(name: str) -> str | None:
+    """The file that a name speaks of; None: it is a name of the catalogue."""
+    path, colon, _ = name.rpartition(":")
+    return path if colon else name if name.endswith(".py") else None
+
+
+def source(path: str) -> Path:
+    """The Python text at `path`: nothing else that Python could load is taken."""
+    if not path.endswith(".py"):
+        raise UsageError(f"{path!r} is not a Python file: give one whose name ends in .py.")
     file = Path(path)
     if not file.is_file():
         raise UsageError(f"There is no file {path}.")
-    spec = importlib.util.spec_from_file_location(f"peerlock_own_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is not a Python file.")
+    return file
+
+
+class _Text(SourceFileLoader):
+    """Runs the text as it is. A compiled file beside it may be another one's, and is as old as a second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def load(path: str, class_name: str) -> Any:
+    """The class of that name in the file at `path`."""
+    file = source(path)
+    name = f"peerlock_own_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file, loader=_Text(name, str(file)))
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # annotations are looked up there
     try:
@@ -93,3 +123,65 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> Chosen:
     if algorithm.needs.shape not in (Members, Ring, Neighbours):
         raise ContractError(f"{name}.needs.shape must be Members, Ring or Neighbours; got {algorithm.needs.shape!r}.")
     return Chosen(name, "own", made, check_options(name, made, options))
+
+
+# -- while it runs ---------------------------------------------------------------------------------------------
+
+
+def check_state(chosen: Chosen, algorithm: Any) -> None:
+    """A state is a value: every field can be hashed."""
+    if not isinstance(algorithm, chosen.algorithm):
+        raise ContractError(f"{chosen.name}.start returned {algorithm!r}; it must return the node that it made.")
+    for name in getattr(algorithm, "__struct_fields__", ()) if chosen.form == "own" else ():
+        kind = _unhashable(getattr(algorithm, name))
+        if kind is not None:
+            raise ContractError(f"{chosen.name}.{name} holds a {kind}, {_USE}.")
+
+
+def check_message(chosen: Chosen, message: Any) -> None:
+    """So is a message."""
+    for name in getattr(message, "__struct_fields__", ()) if chosen.form == "own" else ():
+        kind = _unhashable(getattr(message, name))
+        if kind is not None:
+            raise ContractError(f"{chosen.name} sent {message.kind}, whose {name} holds a {kind}, {_USE}.")
+
+
+_USE = "which can change; use a tuple, a frozenset, or a Book"
+
+
+def _unhashable(value: Any) -> str | None:
+    """The type of what cannot be hashed in a value; None: all of it can."""
+    try:
+        hash(value)
+        return None
+    except TypeError:
+        inner = value if isinstance(value, tuple) else astuple(value) if isinstance(value, Struct) else ()
+        return next(filter(None, map(_unhashable, inner)), type(value).__name__)
+
+
+class _Reversed(frozenset[Any]):
+    """An equal set whose members come in another order."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from reversed(list(super().__iter__()))
+
+
+def twin(value: Any) -> Any:
+    """An equal value that is another object where it can be, with another order where a set has none."""
+    if isinstance(value, Struct):
+        made = copy(value)
+        changed = {name: twin(getattr(made, name)) for name in made.__struct_fields__}
+        changed = {name: new for name, new in changed.items() if new is not getattr(made, name)}
+        return replace(made, **changed) if changed else made
+    if type(value) is tuple and value:
+        items = [twin(item) for item in value]
+        return value if all(map(is_, items, value)) else tuple(items)
+    if type(value) is frozenset and len(value) > 1:
+        return _Reversed(value)
+    return value
+
+
+def has_order(value: Any) -> bool:
+    """Is there a set in it that has more than one order?"""
+    inner = astuple(value) if isinstance(value, Struct) else value if isinstance(value, tuple) else ()
+    return (isinstance(value, frozenset) and len(value) > 1) or any(map(has_order, inner))

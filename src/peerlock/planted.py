@@ -91,9 +91,9 @@ class KeepsNothing(Session):
 
     __slots__ = ()
 
-    def post(self, epoch: int, frame: bytes) -> None:
+    def post(self, epoch: int, frame: bytes, about: str = "") -> None:
         linked = self.linked
-        super().post(epoch, frame)
+        super().post(epoch, frame, about)
         if linked:
             self.kept.clear()
 
@@ -336,7 +336,7 @@ class ReportsAnew(Core):
     owed: Peer | None = None
 
     def report(self) -> None:
-        view, locks = self.view, self.table.report()
+        view, locks = self.view, self.table.report(self.now)
         others = [peer for peer in view.coming if peer != self.me]
         for peer in others[1:]:
             self.send_report(peer, locks)
@@ -354,7 +354,7 @@ class ReportsAnew(Core):
     def pay(self) -> None:
         owed, self.owed = self.owed, None
         if owed is not None and owed in self.view.coming:
-            self.send_report(owed, self.table.report())
+            self.send_report(owed, self.table.report(self.now))
 
 
 class DeliversWhatWaited(Core):

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from typing import TypeVar
 
@@ -29,11 +30,35 @@ def spread(
     while left:
         part = lifetime * processes if lifetime else len(left)
         now, left = left[:part], left[part:]
-        pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_the_parent)
+        with importing_nothing_from_here():
+            pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_the_parent)
+            try:
+                results = pool.map(work, now, chunksize=chunk)  # all of them are started here
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
         try:
-            yield from pool.map(work, now, chunksize=chunk)
+            yield from results
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def importing_nothing_from_here() -> Iterator[None]:
+    """Processes that multiprocessing starts meanwhile import nothing from the current directory.
+
+    They run `python -c`, which looks there before anywhere else, and a stranger's files may lie there. Later they have
+    the import path of this process.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _end_with_the_parent() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from peerlock.net.etcd import Etcd
-from peerlock.net.group import gather, prepared, registry_for
+from peerlock.net.group import check_timeout, gather, prepared, registry_for
+from peerlock.net.loop import refuse_on_the_loop_of
 from peerlock.net.static import Tls
 from peerlock.net.threads import Hold, Lock, RWLock, ThreadNode, started
 
@@ -35,6 +36,7 @@ def join(
     stall_s: float | None = None,
     watchdog: bool | None = None,
     first_start: bool | None = None,
+    timeout: float | None = None,
 ) -> ThreadNode:
     """Become a member of a group: `with peerlock.sync.join("shop") as node`. The words are those of `peerlock.join`."""
     settings = gather(
@@ -44,7 +46,9 @@ def join(
         first_start=first_start,
     )  # fmt: skip
     algorithm, limits = prepared(settings)
-    return started(ThreadNode(registry_for(group, settings), group, algorithm=algorithm, limits=limits))
+    check_timeout(timeout)
+    refuse_on_the_loop_of(group)
+    return started(ThreadNode(registry_for(group, settings), group, algorithm=algorithm, limits=limits), timeout)
 
 
 __all__ = ["Hold", "Lock", "RWLock", "join"]

@@ -15,7 +15,8 @@
 
 The nodes are those that ship, with everything but sockets and files: `node.lock`, `rwlock`, `status`, all of it.
 `run` is an event loop whose clock jumps to the next thing to do, so a time-out of an hour takes no time, and a test
-that waits for something that will never come fails with a sentence instead of hanging.
+that waits for something that will never come fails with a sentence instead of hanging. So does a test whose task polls:
+a scenario has a limit of virtual time, and a limit of turns of the event loop, for a task that polls at one moment.
 """
 
 from __future__ import annotations
@@ -24,21 +25,23 @@ import asyncio
 import selectors
 from collections.abc import Coroutine
 from math import inf, nextafter
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 from peerlock.errors import UsageError
 from peerlock.net.aio import Joining, Node
 from peerlock.net.link import Link
-from peerlock.net.registry import Decision, Registry
+from peerlock.net.registry import Decision, Endpoint, Registry
 from peerlock.node.desk import Limits
 from peerlock.node.wire import DEFAULT, Peer
 
 T = TypeVar("T")
 DAY_S = 86_400.0
+TURNS = 1_000_000  # of the event loop, in a scenario: some seconds of real time
 
 
 class NothingHappens(AssertionError):
-    """Every task waits, and nothing is under way that could wake one."""
+    """The scenario does not end: every task waits for ever, or one polls for ever."""
 
 
 class _NoTime(selectors.SelectSelector):
@@ -49,12 +52,7 @@ class _NoTime(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise NothingHappens(f"At {self.loop.time():g} s every task waits, and nothing will ever happen.")
-        self.loop.passed += max(0.0, timeout)
-        if self.loop.passed > self.loop.limit_s:
-            self.loop.limit_s = float("inf")  # once; what is left is to be cleaned up
-            raise NothingHappens(
-                f"After {self.loop.passed:g} s of virtual time the scenario has not ended: somebody waits for ever."
-            )
+        self.loop.turn(timeout)
         return super().select(0)
 
 
@@ -63,8 +61,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     virtual = True
 
-    def __init__(self) -> None:
-        self.passed, self.limit_s = 0.0, DAY_S
+    def __init__(self, limit_s: float = DAY_S, turns: int = TURNS) -> None:
+        self.passed, self.turned = 0.0, 0
+        self.limit_s, self.turns = limit_s, turns
+        self.until_s, self.last = limit_s, turns
         selector = _NoTime()
         selector.loop = self
         super().__init__(selector)
@@ -72,13 +72,48 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.passed
 
+    def turn(self, waits_s: float) -> None:
+        """One more turn of the loop, so much later."""
+        self.passed += max(0.0, waits_s)
+        self.turned += 1
+        if self.passed > self.until_s:
+            self._over(
+                f"After {self.passed:g} s of virtual time the scenario has not ended: somebody waits for ever.",
+                "Let what it waits for happen, or give run a larger limit_s=.",
+            )
+        if self.turned > self.last:
+            self._over(
+                f"After {self.turns:,} turns of the event loop, at {self.passed:g} s of virtual time, the scenario has "
+                "not ended.",
+                "Where a task polls, wait for an event instead of polling, or give run a larger turns=.",
+            )
 
-def run(scenario: Coroutine[Any, Any, T], *, limit_s: float = DAY_S) -> T:
-    """Run a coroutine in virtual time, to its end, which must come within `limit_s` virtual seconds: a day."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        loop = runner.get_loop()
-        assert isinstance(loop, VirtualLoop)
-        loop.limit_s = limit_s
+    def _over(self, what: str, advice: str) -> NoReturn:
+        # What is left is to be cleaned up, within the same limits: a task may swallow its cancellation.
+        self.until_s, self.last = self.passed + self.limit_s, self.turned + self.turns
+        at_work = ", ".join(sorted(map(_where, asyncio.all_tasks(self)))[:5])
+        raise NothingHappens(f"{what} Tasks that have not ended: {at_work or 'none'}. {advice}")
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """A task and the line where it is."""
+    coroutine = task.get_coro()
+    name = getattr(coroutine, "__name__", task.get_name())
+    lines = [f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})" for frame in task.get_stack(limit=1)]
+    return name + "".join(lines)
+
+
+def run(scenario: Coroutine[Any, Any, T], *, limit_s: float = DAY_S, turns: int = TURNS) -> T:
+    """Run a coroutine in virtual time, to its end.
+
+    The end must come within `limit_s` virtual seconds (a day) and `turns` turns of the event loop (a million). Else `run`
+    raises `NothingHappens`.
+    """
+    for name, value in (("limit_s", limit_s), ("turns", turns)):
+        if not isinstance(value, int | float) or not value > 0:
+            scenario.close()  # else Python complains of it, too
+            raise UsageError(f"{name} must be a number above 0; got {value!r}.")
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(limit_s, turns)) as runner:
         return runner.run(scenario)
 
 
@@ -123,6 +158,9 @@ class MemoryRegistry(Registry):
         assert self.me is not None
         self.group.present[self.me] = self.shell
         return []
+
+    def endpoint(self, peer: Peer) -> Endpoint:
+        return Endpoint(path="this process")
 
     def newest(self) -> Decision | None:
         return self.group.view

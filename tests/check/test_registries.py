@@ -1,4 +1,4 @@
-"""Voters and stores in every interleaving: clean with their rules, and not without any one of them.
+"""Voters, stores and the registry of one host in every interleaving: clean with their rules, and not without any one of them.
 
 The largest of the clean ones are for `make slow`, and those of `--deep` for `peerlock check-registries`: they take minutes.
 """
@@ -21,6 +21,15 @@ STATES = {
     "the same, m is cut off from one voter": 24_288,
     "a store": 8_445_055,
     "a store, a member leaves": 6_234_550,
+    "one host: 2 processes join": 13_935,
+    "one host: 2 processes join, one crashes": 28_334,
+    "one host: 2 processes join, the power fails": 13_935,
+    "one host: one holds, one excludes it": 3_480,
+    "one host: one leaves, one decides": 16_114,
+    "one host: one is slow, views are removed": 33_189,
+    "one host: one is excluded, a third decides": 26_486,
+    "one host: a file is removed": 15,
+    "one host: the directory is replaced": 4,
 }
 
 

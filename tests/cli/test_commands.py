@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 
 from peerlock.algorithms import CATALOGUE
+from peerlock.check.properties import finding
+from peerlock.check.view_change import explore
+from peerlock.check.view_mutants import MUTANTS
+from peerlock.cli import nodes
 
 ROOT = Path(__file__).parents[2]
 
@@ -251,7 +255,7 @@ def test_check_finds_and_tells(tmp_path: Path) -> None:
     forms = ("--transcript", "--diagram", "--itf", "--shiviz")
     options = [word for form, file in zip(forms, files, strict=True) for word in (form, str(file))]
     done = peerlock("check", "suzuki-kasami-b", "-n", "2", "--entries", "4", "--as-printed", *options, code=1)
-    assert "no deadlock is violated, in 18 steps" in done.stdout
+    assert "deadlock found, in 18 steps" in done.stdout
     assert all(file.stat().st_size > 500 for file in files)
     peerlock("play", "--check", str(files[0]))
 
@@ -288,7 +292,7 @@ def test_check_reduced() -> None:
 
 def test_check_a_cut() -> None:
     done = peerlock("check", "suzuki-kasami-a", "-n", "2", "--entries", "3", "--set", "cut=test_q", code=1)
-    assert "no deadlock is violated, in 11 steps" in done.stdout
+    assert "deadlock found, in 11 steps" in done.stdout
     assert "timeout 1 user" in done.stdout
 
 
@@ -297,6 +301,22 @@ def test_check_a_property_of_ones_own(tmp_path: Path) -> None:
     file.write_text("def nobody_inside(state):\n    return not state.inside\n")
     done = peerlock("check", "ricart-agrawala", "-n", "2", "--property", f"{file}:nobody_inside", code=1)
     assert "nobody_inside is violated, in 3 steps" in done.stdout
+
+
+def test_a_violated_property_is_told_as_what_was_found() -> None:
+    """`no deadlock` is the name of a property, and no news."""
+    done = peerlock("check", "ricart-agrawala", "-n", "2", "--crashes", "1", code=1)
+    assert "ricart-agrawala, 2 nodes: deadlock found, in" in done.stdout
+    names = ("mutual exclusion", "no starvation", "sometimes one waits", "mine")
+    assert [finding(name) for name in names] == [
+        "two nodes are inside together", "a node can wait for ever", "never found: one waits", "mine is violated",
+    ]  # fmt: skip
+
+
+def test_a_rule_taken_away_shows_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    mutant = next(one for one in MUTANTS if one.rule == "a release while wedged waits for the start")
+    nodes._verdict([{**nodes._explored(mutant.rule, explore, mutant.group), "mutant": True}], json=False)
+    assert "│ deadlock found │" in capsys.readouterr().out
 
 
 def test_bench_check_runs() -> None:

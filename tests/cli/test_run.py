@@ -66,6 +66,30 @@ def test_the_exact_status_and_the_environment(group: list[str]) -> None:
     assert peerlock("run", "backup", *group, "--", "sh", "-c", "kill -TERM $$").returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["x", "printf", "[%s]", "a", "--", "b"], "[a][--][b]"),
+        (["x", "printf", "[%s]", "-n", "-g", "--help"], "[-n][-g][--help]"),
+        (["x", "-n", "printf", "[%s]", "-n"], "[-n]"),
+        (["x", "-nw1", "--", "printf", "[%s]", "--"], "[--]"),
+        (["-n", "--", "x", "printf", "[%s]", "a"], "[a]"),
+        (["-w", "1", "x", "--", "printf", "[%s]", "a", "--", "--"], "[a][--][--]"),
+    ],
+)
+def test_what_belongs_to_the_command_is_left_to_it(words: list[str], shown: str, tmp_path: Path) -> None:
+    done = peerlock("run", "--dir", str(tmp_path), "-g", "g", *words)
+    assert (done.returncode, done.stdout) == (0, shown), done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["x"], ["x", "--"], ["x", "--bad", "true"], ["--bad", "x", "true"], ["-w"]])
+def test_wrong_words_are_answered_with_a_sentence(words: list[str], tmp_path: Path) -> None:
+    done = peerlock("run", "--dir", str(tmp_path), "-g", "g", *words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("peerlock: ")
+    assert "Traceback" not in done.stderr
+
+
 def test_busy(group: list[str]) -> None:
     with started("run", "x", *group, "--", "sh", "-c", "echo in; exec sleep 20") as holder:
         assert holder.stdout is not None

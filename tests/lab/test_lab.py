@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import re
+import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from labs import LAB, PROGRAM, Lab
 from processes import members
-
-PROGRAM = [sys.executable, "-c", "from peerlock.cli import main; main()"]
-
-
-class Lab:
-    def __init__(self, *words: str, env: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [*PROGRAM, "lab", "--port", "0", *words],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **(env or {})},
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert "The lab is at" in line, line
-        self.address = line.split()[4]
-
-    def end(self) -> None:
-        self.process.terminate()
-        self.process.wait(10)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -339,6 +321,52 @@ def test_the_checker_from_here_and_its_counterexample(lab: Lab, page: Page) -> N
     shows(page, "#verdict", "all of them good")
 
 
+def colour(page: Page, where: str, what: str) -> Any:
+    return page.evaluate(f"getComputedStyle(document.querySelector({where!r}))[{what!r}]")
+
+
+def test_a_deadlock_is_named_in_the_colour_of_what_is_wrong(lab: Lab, page: Page) -> None:
+    opened(page, lab.address + "#algorithm=suzuki-kasami-b&as_printed=yes&nodes=2&entries=4&seed=1")
+    page.keyboard.press("c")
+    page.wait_for_selector("#verdict .bad")
+    expect(page.locator("#verdict .bad")).to_have_text("Deadlock found, 18 steps from step 0. ")
+    page.get_by_text("open the counterexample").click()
+    expect(page.locator("#message")).to_have_text("Deadlock found. This is the shortest way to it from step 0.")
+    wrong = colour(page, "#verdict .bad", "color")
+    assert colour(page, "#message", "borderLeftColor") == wrong
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=3&entries=1&seed=3&acts=13.crash.1&at=13")
+    page.keyboard.press("c")
+    page.wait_for_selector("#verdict .bad")
+    expect(page.locator("#verdict .bad")).to_have_text("Deadlock found at step 13. ")
+
+
+def test_a_counterexample_of_the_command_line_is_shown_as_one(page: Page) -> None:
+    words = ("check", "suzuki-kasami-b", "-n", "2", "--entries", "4", "--as-printed", "--open")
+    shown = Lab(command=words, env={"BROWSER": "true"})
+    try:
+        opened(page, shown.address)
+        expect(page.locator("#message")).to_have_text("suzuki-kasami-b as printed, 2 nodes: deadlock found.")
+        expect(page.locator("#message")).to_have_class("bad")
+        assert page.evaluate("lab.S.run.last") == 18
+        page.reload()
+        page.wait_for_function("lab.ready && lab.S.run.fixed")
+    finally:
+        shown.end()
+
+
+def test_a_search_that_did_not_finish_is_no_good_news(lab: Lab, page: Page) -> None:
+    def cut_short(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "finished": False})
+
+    opened(page, lab.address + "#algorithm=ricart-agrawala&nodes=2&entries=1&seed=1")
+    page.route("**/api/check", cut_short)
+    page.keyboard.press("c")
+    shows(page, "#verdict", "there are more")
+    assert page.locator("#verdict .good").count() == 0
+    assert page.locator("#verdict .unfinished").count() == 1
+
+
 def test_a_shared_address_is_the_run(lab: Lab, page: Page) -> None:
     opened(page, lab.address + "#algorithm=carvalho-roucairol&nodes=4&entries=2&seed=9&at=6")
     settled(page)
@@ -456,6 +484,14 @@ def test_a_trace_file_opens(lab: Lab, page: Page, tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
+    for command in (("diagram", str(trace), "--open"), (*LAB, "--trace", str(trace))):
+        shown = Lab(command=command, env={"BROWSER": "true"})
+        try:
+            opened(page, shown.address)
+            expect(page.locator("#message")).to_have_text("As it was recorded.")
+            assert page.evaluate("window.lab.S.run.fixed")
+        finally:
+            shown.end()
     opened(page, lab.address)
     page.set_input_files("#file", trace)
     page.wait_for_function("window.lab.S.run.fixed")
@@ -472,7 +508,7 @@ def test_elsewhere_than_on_loopback_a_token_is_needed(browser: Any) -> None:
         page = browser.new_page(bypass_csp=True)
         opened(page, address)
         page.wait_for_function("window.lab.S.run")
-        answer = page.request.get(address.partition("?")[0] + "api/about")
+        answer = page.request.get(address.partition("?")[0] + "api/about", headers={"x-token": "guessed"})
         assert answer.status == 403
         assert "A token is needed" in answer.text()
         page.close()
@@ -491,35 +527,152 @@ def test_the_page_keeps_its_own_policy(lab: Lab, browser: Any) -> None:
     page.close()
 
 
+class Code:
+    """A file with an algorithm, and whether it has been run."""
+
+    def __init__(self, folder: Path, name: str = "own") -> None:
+        self.file, self.ran = folder / f"{name}.py", folder / f"{name}-ran"
+        self.file.write_text(
+            f"open({str(self.ran)!r}, 'w').close()\n"
+            "from peerlock.algorithms.ricart_agrawala import RicartAgrawala as Mine\n"
+        )
+
+    @property
+    def address(self) -> str:
+        return f"#algorithm={self.file}:Mine&nodes=3"
+
+
 def test_nobody_else_makes_the_lab_run_code(lab: Lab, page: Page, browser: Any, tmp_path: Path) -> None:
-    """Neither in a frame of another page, nor by an address that somebody follows: he is asked first."""
-    ran, own = tmp_path / "ran", tmp_path / "own.py"
-    own.write_text(
-        f"open({str(ran)!r}, 'w').close()\nfrom peerlock.algorithms.ricart_agrawala import RicartAgrawala as Mine\n"
-    )
-    where = f"{lab.address}#algorithm={own}:Mine&nodes=3"
-    (tmp_path / "evil.html").write_text(f"<iframe src='{where}'></iframe>")
+    """Neither in a frame of another page, nor by an address that the user follows: the page asks first."""
+    code = Code(tmp_path)
+    (tmp_path / "evil.html").write_text(f"<iframe src='{lab.address}{code.address}'></iframe>")
     evil = browser.new_page()
     evil.goto(f"file://{tmp_path}/evil.html")
     evil.wait_for_timeout(1500)
     evil.close()
-    opened(page, where)
-    shows(page, "#message", "Run it only if you know what it does")
-    assert not ran.exists()
+    opened(page, lab.address + code.address)
+    shows(page, "#message", f"{code.file} is Python code. Run it only if you know what it does.")
+    assert not code.ran.exists()
     page.locator("#message button").click()
     page.wait_for_function("window.lab.S.run")
-    assert ran.exists()
+    assert code.ran.exists()
+    elsewhere = browser.new_page(bypass_csp=True)
+    opened(elsewhere, lab.address + code.address)
+    elsewhere.wait_for_function("window.lab.S.run")  # the server knows, whichever browser asks
+    elsewhere.close()
 
 
-def test_another_site_may_not_ask(lab: Lab, browser: Any) -> None:
-    page = browser.new_page()
-    answer = page.request.post(
-        lab.address + "api/film", headers={"Origin": "http://elsewhere.example"}, data=json.dumps({"experiment": {}})
-    )
-    assert answer.status == 403
-    answer = page.request.get(lab.address + "api/about", headers={"Host": "evil.example"})
-    assert answer.status == 403
+@pytest.mark.parametrize("form", ["{}c:Mine", "{}/:Mine", "{}/.:Mine", "{}.so:Mine"])
+def test_an_address_runs_nothing_but_python_text(lab: Lab, page: Page, tmp_path: Path, form: str) -> None:
+    code = Code(tmp_path)
+    py_compile.compile(str(code.file), f"{code.file}c", doraise=True)
+    shutil.copy(f"{code.file}c", f"{code.file}.so")
+    opened(page, f"{lab.address}#algorithm={form.format(code.file)}&nodes=3")
+    shows(page, "#message", "is not a Python file: give one whose name ends in .py.")
+    assert page.locator("#message button").count() == 0, "nothing to agree to"
+    opened(page, f"{lab.address}#view=pair&algorithm=ricart-agrawala&nodes=3&beside={form.format(code.file)}")
+    shows(page, "#message", "is not a Python file")
+    assert not code.ran.exists()
+
+
+def test_the_algorithm_beside_is_asked_about_too(lab: Lab, page: Page, tmp_path: Path) -> None:
+    first, beside = Code(tmp_path), Code(tmp_path, "beside")
+    opened(page, f"{lab.address}{first.address}&view=pair&beside={beside.file}:Mine")
+    shows(page, "#message", f"{first.file} is Python code")
+    page.locator("#message button").click()
+    shows(page, "#message", f"{beside.file} is Python code")
+    assert (first.ran.exists(), beside.ran.exists()) == (True, False)
+    page.locator("#message button").click()
+    page.wait_for_function("window.lab.S.other")
+    assert beside.ran.exists()
+
+
+def test_the_form_agrees_only_to_what_the_user_wrote_into_it(lab: Lab, page: Page, tmp_path: Path) -> None:
+    code, other = Code(tmp_path), Code(tmp_path, "other")
+    opened(page, lab.address + code.address)
+    shows(page, "#message", "Run it only if you know what it does")
+    page.click("#start")
+    shows(page, "#message", "Run it only if you know what it does")
+    assert not code.ran.exists(), "the address has filled the form"
+    page.fill("#own", f"{other.file}:Mine")
+    page.click("#start")
+    page.wait_for_function("window.lab.S.run")
+    assert (code.ran.exists(), other.ran.exists()) == (False, True)
+    page.fill("#own", f"{other.file}c:Mine")
+    page.click("#start")
+    shows(page, "#message", "is not a Python file")
+
+
+def test_a_shared_address_opens_with_one_click_for_the_same_user(lab: Lab, browser: Any, tmp_path: Path) -> None:
+    context = browser.new_context(bypass_csp=True)
+    page = context.new_page()
+    opened(page, lab.address + "#algorithm=dijkstra-ring&nodes=3&entries=1&seed=2&at=3")
+    shared = page.evaluate("location.href")
+    assert lab.token not in shared, "an address that is shared gives nothing away"
+    assert shared.startswith(lab.base + "#algorithm=dijkstra-ring")
+    (tmp_path / "mail.html").write_text(f"<a href='{shared}' target='_blank'>look</a>")
+    mail = context.new_page()
+    mail.goto(f"file://{tmp_path}/mail.html")
+    with context.expect_page() as waiting:
+        mail.click("a")
+    waiting.value.wait_for_function("window.lab && window.lab.ready && window.lab.S.run")
+    assert waiting.value.evaluate("lab.S.run.about.algorithm") == "dijkstra-ring"
+    waiting.value.reload()
+    waiting.value.wait_for_function("window.lab && window.lab.ready && window.lab.S.run")
+    context.close()
+
+
+def test_without_the_token_the_page_says_where_it_is(lab: Lab, browser: Any) -> None:
+    page = browser.new_page(bypass_csp=True)
+    page.goto(lab.base)
+    shows(page, "#message", "A token is needed: open the address that peerlock lab has printed.")
+    opened(page, lab.address)
+    page.goto(lab.base + "?token=wrong")
+    shows(page, "body", "A token is needed: open the address that peerlock lab has printed.")
+    opened(page, lab.base)
+    page.wait_for_function("window.lab.S.run")  # a wrong address has not made it forget the right token
     page.close()
+
+
+def test_the_token_stays_at_this_lab(lab: Lab, browser: Any) -> None:
+    """A server of another user on this machine is the same site to a browser, so it would get a cookie."""
+    heard: list[str] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(f"{self.requestline} {self.headers}")
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<script>fetch('/again')</script>")
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        Thread(target=server.serve_forever).start()
+        page = browser.new_page(bypass_csp=True)
+        opened(page, lab.address)
+        page.evaluate(f"location.href = 'http://127.0.0.1:{server.server_port}/'")
+        page.wait_for_url("**/")
+        page.wait_for_load_state("networkidle")
+        server.shutdown()
+    page.close()
+    assert any("/again" in words for words in heard)
+    assert lab.token not in "".join(heard)
+
+
+def test_open_leads_a_browser_to_the_page(page: Page, tmp_path: Path) -> None:
+    started, browser = tmp_path / "started", tmp_path / "browser"
+    os.mkfifo(started)
+    browser.write_text(f'#!/bin/sh\necho "$1" > {started}\n')
+    browser.chmod(0o755)
+    shown = Lab("--open", env={"BROWSER": f"{browser} %s &"})
+    try:
+        page.goto(started.read_text().strip())  # waits for the browser to be started
+        page.wait_for_url(shown.base + "**")
+        page.wait_for_function("window.lab && window.lab.ready && window.lab.S.run")
+        assert shown.token not in page.url
+    finally:
+        shown.end()
 
 
 def test_a_hundred_nodes_and_twenty_thousand_events(lab: Lab, page: Page) -> None:

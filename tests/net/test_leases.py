@@ -303,6 +303,48 @@ def test_without_its_watchdog_a_node_has_no_lease(place: Place) -> None:
             time.sleep(0.05)
 
 
+SHADOWS = (
+    "contextlib",
+    "mmap",
+    "os",
+    "select",
+    "signal",
+    "socket",
+    "struct",
+    "subprocess",
+    "time",
+    "peerlock/__init__",
+)
+STARTED = """
+import os, sys
+from peerlock.net.watchdog import Watchdog
+os.chdir(sys.argv[1])
+watchdog = Watchdog()
+watchdog.close()
+"""
+
+
+@pytest.mark.parametrize("path", [None, "/", "", "."], ids=["no PYTHONPATH", "absolute", "an empty entry", "relative"])
+def test_the_watchdog_imports_nothing_from_the_current_directory(tmp_path: Path, path: str | None) -> None:
+    """Files of a stranger lie there. PYTHONPATH may have relative entries, which meant another directory at the start."""
+    seen = tmp_path / "seen"
+    folder = tmp_path / "folder"
+    for name in SHADOWS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.py").write_text(f"open({str(seen)!r}, 'a').write({name!r} + ' ')\n")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    ours = str(Path(peerlock.__file__).parent.parent)
+    if path is not None:
+        environment["PYTHONPATH"] = f"{ours}:{path}"
+    program = f"import sys; sys.path.insert(0, {ours!r})\n{STARTED}"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(folder)],
+        capture_output=True, text=True, timeout=30, check=False, env=environment, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not seen.exists(), seen.read_text()
+
+
 HEALTHY = "time.sleep(3); hold.release(); node.leave()"
 INTERRUPTED = """
 with node.mutex:

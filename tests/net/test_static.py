@@ -385,38 +385,6 @@ def test_another_version(tmp_path: Path, caplog: pytest.LogCaptureFixture, monke
     asyncio.run(whole())
 
 
-def test_a_certificate_for_another_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "peerlock")
-
-    async def whole() -> None:
-        place = Place(tmp_path, "anna", "ben", tls=True)
-        make_certs(place.certs, "eve")
-        tls = {key: str(place.certs / file) for key, file in files("eve").items()}
-        sentence = "it says to be ben, and its certificate is for eve"
-        await knocks(
-            place, caplog, f"ben was not let in: {sentence}", f"does not let us in: {sentence}", name="ben", tls=tls
-        )
-
-    asyncio.run(whole())
-
-
-def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
-    async def whole() -> None:
-        place = Place(tmp_path, "anna", "ben", tls=True)
-        make_certs(tmp_path / "others", "ben")
-        tls = {key: str(tmp_path / "others" / file) for key, file in files("ben").items()}
-        waiting = asyncio.ensure_future(joined(place.join("anna")))
-        knocking = asyncio.ensure_future(joined(place.join("ben", tls=tls)))
-        await asyncio.sleep(1.0)
-        assert not waiting.done()
-        assert not knocking.done()
-        for task in (waiting, knocking):
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(whole())
-
-
 # -- what can be said, and where -------------------------------------------------------------------------------
 
 

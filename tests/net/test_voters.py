@@ -533,7 +533,7 @@ def test_mutual_tls(tmp_path: Path) -> None:
         )
         async with nodes[3].lock("x"):
             pass
-        with pytest.raises(RegistryError, match="its certificate is for a"):
+        with pytest.raises(UsageError, match="is the certificate of a, and this node is called ben"):
             await asyncio.wait_for(joined(peerlock.join("g", **words("ben", "a"))), 20.0)
         for node in nodes:
             await node.leave()

@@ -94,3 +94,17 @@ def test_random_breaks_lose_nothing_and_repeat_nothing() -> None:
         one.link(two.received)
         seen += [frame.epoch for frame in frames(one.drain()) if isinstance(frame, Report) and two.accept(frame.seq, 0)]
         assert seen == list(range(60)), seed
+
+
+def test_requests_that_later_ones_supersede_are_not_kept_for_ever() -> None:
+    """A stopped member is sent a request for each entry of the others. Only the last one for a lock says something."""
+    session = Session(B)
+    for number in range(100_000):
+        session.post(1, b"", f"lock {number % 3}")
+        if number % 1000 == 0:
+            post(session, number)
+    assert len(session.kept) < 1500
+    about = [what for _, _, _, what in session.kept if what]
+    assert set(about) == {"lock 0", "lock 1", "lock 2"}
+    assert sum(not what for _, _, _, what in session.kept) == 100, "everything else is there"
+    assert [entry[0] for entry in session.kept] == sorted(entry[0] for entry in session.kept)

@@ -53,6 +53,9 @@ class CarvalhoRoucairol(State):
                 out.send(j, request)
         self.enter_if_permitted(out)
 
+    def after(self, older: int) -> None:
+        self.hgst_sequence_number = older
+
     def enter_if_permitted(self, out: Out[Message]) -> None:
         """REQUEST-RESOURCE, from the wait on."""
         if len(self.a) == len(self.others):

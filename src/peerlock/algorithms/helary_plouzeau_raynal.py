@@ -94,6 +94,9 @@ class AsPrinted(State):
         for k in self.neighbours:
             out.send(k, req)
 
+    def after(self, older: int) -> None:
+        self.c = older
+
     def release(self, out: Out[Message]) -> None:
         """exit_CS."""
         self.in_cs = False

@@ -69,6 +69,9 @@ class RicartAgrawala(State):
         self.ask(out)
         self.enter_if_permitted(out)
 
+    def after(self, older: int) -> None:
+        self.highest_sequence_number = older
+
     def next_number(self) -> int:
         return self.highest_sequence_number + 1
 

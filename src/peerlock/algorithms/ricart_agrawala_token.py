@@ -10,13 +10,15 @@ The Appendix prints no initial values for the arrays; they start at 0. Its token
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, Row, State, put, row
 
 
 class Request(Ask, frozen=True, tag=3):
     """REQUEST(our_sequence_number, ME)."""
+
+    supersedes: ClassVar[bool] = True
 
     n: int
 

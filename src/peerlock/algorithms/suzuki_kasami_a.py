@@ -11,13 +11,15 @@ The figure's P1 spans the wait and the critical section. Here it is cut at both:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, Row, State, put, row
 
 
 class Request(Ask, frozen=True, tag=1):
     """REQUEST(j, n): node j, the sender, asks for the privilege for the n-th time, counted from 0."""
+
+    supersedes: ClassVar[bool] = True
 
     n: int
 

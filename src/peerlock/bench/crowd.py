@@ -109,7 +109,7 @@ class Crowd:
         number = self.next
         self.next += 1
         assert number < ROWS, "the board is full"
-        command = [sys.executable, "-m", "peerlock.bench.crowd", str(self.directory), self.group, self.algorithm]
+        command = [sys.executable, "-P", "-m", "peerlock.bench.crowd", str(self.directory), self.group, self.algorithm]
         log = (self.directory / f"log-{number}").open("wb")
         try:
             hold_us = -1 if number < self.idle else self.hold_us

@@ -95,7 +95,7 @@ def measure(step: Callable[[str], None] = lambda words: None) -> Figures:
 
 
 def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "peerlock.bench.lock", str(directory), *words]
+    command = [sys.executable, "-P", "-m", "peerlock.bench.lock", str(directory), *words]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 

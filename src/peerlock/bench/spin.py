@@ -94,6 +94,7 @@ def run_ours(n: int, k: int) -> dict[str, Any]:
     """`peerlock check` in a process of its own, as a user runs it; starting Python is not counted, as compiling is not."""
     command = [
         sys.executable,
+        "-P",
         "-m",
         "peerlock",
         "check",

@@ -62,7 +62,7 @@ class _Member:
         self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115, it is closed in end
         self.heard = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _MEMBER, json.dumps(options)],
+            [sys.executable, "-P", "-c", _MEMBER, json.dumps(options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, bufsize=0,
         )  # fmt: skip
         self.line()
@@ -113,14 +113,14 @@ def _group(registry: str, lease_s: float) -> Iterator[Callable[[str], dict[str, 
             with etcd(directory / "etcd") as address:
                 yield lambda name: {
                     "name": name, "etcd": {"endpoints": [address]}, "lease_s": lease_s,
-                    "address": f"127.0.0.1:{free_port()}",
+                    "address": f"127.0.0.1:{free_port()}", "insecure": True,
                 }  # fmt: skip
         else:
             voters = {f"v{number}": f"127.0.0.1:{free_port()}" for number in range(1, 4)}
             with _voters(directory, voters, lease_s):
                 yield lambda name: {
                     "name": name, "voters": voters, "lease_s": lease_s,
-                    "address": f"127.0.0.1:{free_port()}",
+                    "address": f"127.0.0.1:{free_port()}", "insecure": True,
                 }  # fmt: skip
 
 
@@ -131,6 +131,7 @@ def _voters(directory: Path, voters: dict[str, str], lease_s: float) -> Iterator
     config.write_text(f"lease_s = {lease_s}\n\n[voters]\n{listed}\n")
     command = [
         sys.executable,
+        "-P",
         "-m",
         "peerlock",
         "node",

@@ -13,20 +13,30 @@ This file does the look-ups that have never been done, with the algorithm's own 
 - A crash may happen at any time, as long as the budget lasts. What is under way to a dead node is dropped.
 - Observers (`observers`) are further columns, moved by what nodes do.
 - A handler that raises `AssertionError` has been brought into a state that its author excluded: that is a violation.
+
+**A step is a function** of the local state and the input. A look-up is only as good as that, and a user's own class may break
+it: it may choose at random, read a clock, or keep something outside of its fields. Its steps are therefore taken twice: the
+first ones all, later ones now and then, and a sample of them again at the end. The second time all values are equal and
+other objects, and sets give their members in another order. What differs is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 from peerlock.algorithms import Chosen
 from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer, OneChangeAtATime
 from peerlock.contract import NOBODY, Effects, Members, Mode, Node, Shape, Wire
 from peerlock.errors import ContractError
+from peerlock.own import check_message, check_state, has_order, twin
+from peerlock.trace import told
 
 ANY = -1  # entries left: no bound
+TWICE_FIRST, TWICE_EVERY = 200, 64  # steps of a user's own class that are taken twice: so many, then one of so many
+AT_THE_END = 100  # of these are taken once more
 
 Inbox: TypeAlias = tuple[Any, ...]  # sorted message numbers; fifo: ((source, numbers), ...)
 
@@ -74,6 +84,7 @@ class Column:
         self.bundles: list[tuple[int, ...]] = [()]  # bundle -> letters; 0 is nothing
         self.bundle_ids: dict[tuple[int, ...], int] = {(): 0}
         self.steps: dict[tuple[int, str, Any], Any] = {}  # (local, what, detail) -> what came of it
+        self.equals: dict[int, Any] | None = None  # local -> another algorithm with its key, where that matters
 
     def local(self, local: Local) -> int:
         key = (local.algorithm.key(), *local[1:])
@@ -81,6 +92,8 @@ class Column:
         if found is None:
             found = self.local_ids[key] = len(self.locals)
             self.locals.append(local)
+        elif self.equals is not None and self.locals[found].algorithm is not local.algorithm:
+            self.equals[found] = local.algorithm
         return found
 
     def cell(self, local: int, inbox: Inbox) -> int:
@@ -138,11 +151,16 @@ class Model:
         self.columns = [Column(node) for node in self.nodes]
         self.place = {node: at for at, node in enumerate(self.nodes)}
         self.handler_calls = 0
+        self.doubts = chosen.form == "own"
+        self.sample: list[tuple[int, int, str, Any, Any]] = []  # steps to be taken once more
         first = []
         for column, left in zip(self.columns, entries, strict=True):
             node = column.node
             where = "inside" if node in inside else "outside" if node in newcomers else "idle"
-            algorithm = chosen.start(node, shapes[node], inside)
+            if self.doubts:
+                algorithm, column.equals = self._start(node, shapes[node], inside), {}
+            else:
+                algorithm = chosen.start(node, shapes[node], inside)
             local = Local(algorithm, where, left, inside.get(node, "write"))
             first.append(column.cell(column.local(local), ()))
         for observer in self.observers:
@@ -260,6 +278,9 @@ class Model:
         done = column.steps.get(key)
         if done is None:
             done = column.steps[key] = self._step(at, column.locals[number], what, detail)
+            calls = self.handler_calls
+            if self.doubts and (calls <= TWICE_FIRST or not calls % TWICE_EVERY):
+                self._doubt(at, number, what, detail, done)
         found: tuple[int, tuple[tuple[int, int], ...], bool] = done
         return found
 
@@ -289,7 +310,7 @@ class Model:
         except AssertionError as problem:
             broken = local._replace(where="broken", broken=str(problem) or "an assertion of the algorithm failed")
             return column.local(broken), (), False
-        except Exception:
+        except (Exception, SystemExit):
             with self.chosen.blamed(what):
                 raise
         if out.entered:
@@ -301,14 +322,98 @@ class Model:
             where = self._became(at, where, "ending", "idle")
         if where == "idle":
             mode = "write"
-        timers |= {name: 0 if self.delay_bound is None else round(ticks) for name, ticks in out.timers}
+        timers |= {name: self._ticks(at, name, after) for name, after in out.timers}
         after = Local(algorithm, where, left, mode, tuple(sorted(timers.items())))
         events = self._events(at, what, detail, mode, out)
         if what in ("join", "leave"):
             events.insert(0, ("changes", column.node))
         if changed:
             events[-1] = ("changed", column.node)
-        return column.local(after), self._bundles(at, out.sent) + self._told(events), out.entered
+        try:
+            return column.local(after), self._bundles(at, out.sent) + self._told(events), out.entered
+        except TypeError:
+            if self.doubts:
+                self._check_value(algorithm, out.sent)
+            with self.chosen.blamed(what):
+                raise
+
+    def _ticks(self, at: int, name: str, after: float) -> int:
+        if not isinstance(name, str) or not isinstance(after, int | float) or not 0 <= after < inf:
+            raise ContractError(
+                f"{self.chosen.name}: node {self.nodes[at]} set the timer {name!r} to {after!r}; it takes a word and a time."
+            )
+        return 0 if self.delay_bound is None else round(after)
+
+    # -- a user's own class --------------------------------------------------------------------
+
+    def _start(self, node: Node, shape: Shape, inside: Mapping[Node, Mode]) -> Any:
+        with self.chosen.blamed("start"):
+            algorithm = self.chosen.start(node, shape, inside)
+            self._check_value(algorithm, ())
+        return algorithm
+
+    def _check_value(self, algorithm: Any, sent: Sequence[tuple[Node, Wire]]) -> None:
+        """What can change, or cannot be hashed, has no place in a state."""
+        check_state(self.chosen, algorithm)
+        for _, message in sent:
+            check_message(self.chosen, message)
+        key = algorithm.key()
+        try:
+            hash(key)
+        except TypeError:
+            kind = type(key).__name__
+            raise ContractError(
+                f"{self.chosen.name}.key() returned a {kind}, which cannot be hashed; return a tuple."
+            ) from None
+
+    def _doubt(self, at: int, number: int, what: str, detail: Any, done: Any) -> None:
+        """Take a step once more, with equal values."""
+        local = self.columns[at].locals[number]
+        equal = detail._replace(message=twin(detail.message)) if what == "deliver" else detail
+        other = local._replace(algorithm=twin(local.algorithm))
+        if not self._repeats(at, other, what, equal, done):
+            # With chance in it, some of these would come out otherwise.
+            if (has_order(local.algorithm) or has_order(detail)) and all(
+                self._repeats(at, local, what, detail, done) and not self._repeats(at, other, what, equal, done)
+                for _ in range(8)
+            ):
+                raise ContractError(
+                    f"{self.chosen.name}: what node {self.nodes[at]} does ({_input(what, detail)}) depends on the order "
+                    "of a set, which has none. Use sorted(), min() or max()."
+                )
+            raise self._changeable(at, what, detail)
+        if len(self.sample) < AT_THE_END:
+            self.sample.append((at, number, what, detail, done))
+
+    def look_again(self) -> None:
+        """Take a sample of all steps once more, now that much has happened since, and from other states with the same key."""
+        for at, number, what, detail, done in self.sample:
+            column = self.columns[at]
+            local = column.locals[number]
+            equal = (column.equals or {}).get(number, local.algorithm)
+            if not self._repeats(at, local._replace(algorithm=equal), what, detail, done):
+                if equal is local.algorithm or not all(self._repeats(at, local, what, detail, done) for _ in range(8)):
+                    raise self._changeable(at, what, detail)
+                raise ContractError(
+                    f"{self.chosen.name} has two states with one key() that do not do the same (node {self.nodes[at]}, "
+                    f"{_input(what, detail)}): let key() tell them apart, or leave it out."
+                )
+
+    def _changeable(self, at: int, what: str, detail: Any) -> ContractError:
+        return ContractError(
+            f"{self.chosen.name}: node {self.nodes[at]} did not do the same twice in the same state "
+            f"({_input(what, detail)}). A handler may use its fields and its arguments only: no random number, no clock, "
+            "no id(), and no variable of the module."
+        )
+
+    def _repeats(self, at: int, local: Local, what: str, detail: Any, done: Any) -> bool:
+        """Does the step come to the same again? Observers hear of things in an order that does not matter here."""
+        calls = self.handler_calls
+        after, sends, entered = self._step(at, local, what, detail)
+        self.handler_calls = calls
+        heard = len(self.nodes)
+        letters, before = ({send for send in each if send[0] < heard} for each in (sends, done[1]))
+        return (after, letters, entered) == (done[0], before, done[2])
 
     def _events(self, at: int, what: str, detail: Any, mode: Mode, out: Effects) -> list[Event]:
         """What an observer may want to hear of a step."""
@@ -379,3 +484,10 @@ class Model:
         if self.fifo:
             return [column.letters[letter] for _, queue in letters for letter in queue]
         return [column.letters[letter] for letter in letters]
+
+
+def _input(what: str, detail: Any) -> str:
+    """What a step was about, in words."""
+    if what == "deliver":
+        return f"receive {told(detail.message)} from {detail.source}"
+    return f"on_timeout {detail}" if what == "timeout" else what

@@ -316,6 +316,24 @@ def standard(model: Model) -> list[Property]:
     return [*found, SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model)]
 
 
+# A property is named after what must be; a sentence says what was found instead.
+_FINDINGS = {
+    "mutual exclusion": "two nodes are inside together",
+    "no deadlock": "deadlock found",
+    "no starvation": "a node can wait for ever",
+    "assertions": "an assertion failed",
+    "one token": "more than one token found",
+    "messages an entry": "an entry takes more or fewer messages than claimed",
+}
+
+
+def finding(name: str) -> str:
+    """What was found where the property of that name is violated, as the rest of a sentence."""
+    if name.startswith("sometimes "):
+        return f"never found: {name.removeprefix('sometimes ')}"
+    return _FINDINGS.get(name, f"{name} is violated")
+
+
 def _invariants(model: Model) -> list[Property]:
     found: list[Property] = []
     fields: tuple[str, ...] = getattr(model.chosen.algorithm, "__struct_fields__", ())

@@ -1,4 +1,4 @@
-"""Voters and stores: what is explored, and each of their rules taken away in turn.
+"""Voters, stores and the registry of one host: what is explored, and each of their rules taken away in turn.
 
 `peerlock check-registries` runs them all. The mutants are in `peerlock.planted`.
 """
@@ -11,8 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from peerlock import planted
-from peerlock.check import consensus, store
+from peerlock.check import consensus, host, host_mutants, store
 from peerlock.check.consensus import Group as Voters
+from peerlock.check.properties import finding
 from peerlock.check.search import Outcome, Progress
 from peerlock.check.store import StoreGroup as Store
 
@@ -44,6 +45,7 @@ CLEAN = (
     Explored("a store, a pair that cannot talk", Store(beats=2, tends=(3, 2), apart=True)),
     Explored("a store, a member leaves", Store(beats=2, tends=(2, 2), leaves=True)),
     Explored("a store, a view with the same members", Store(beats=2, tends=(3, 2), renews=True)),
+    *(Explored(f"one host: {name}", group) for name, group in host_mutants.CLEAN.items()),
 )  # fmt: skip
 
 DEEP = (
@@ -55,6 +57,7 @@ DEEP = (
     Explored("a voter is replaced and comes back, 3 epochs",
              Voters(replaces=True, returns=True, changes=3, renews=False, cut=(1,))),
     Explored("a decision can always be reached, 3 ballots", Voters(cut=(1,), **_LIVE), True),
+    *(Explored(f"one host: {name}", group) for name, group in host_mutants.DEEP.items()),
 )  # fmt: skip
 
 MUTANTS = (
@@ -86,19 +89,27 @@ MUTANTS = (
              lodger=planted.BelievesWhatItKnew)),
     Explored("a store: renew by incarnation", Store(beats=2, tends=(2, 2), joins=True, lodger=planted.LodgesByName)),
     Explored("a store: who leaves believes no more", Store(leaves=True, lodger=planted.LeavesTheStoreAndBelieves)),
+    *(Explored(f"one host: {name}", group) for name, group in host_mutants.MUTANTS.items()),
 )  # fmt: skip
+
+
+SEARCHES: dict[type, Callable[..., Any]] = {
+    Voters: consensus.explore,
+    Store: store.explore,
+    host.HostGroup: host.explore,
+}
 
 
 def explore(
     what: Explored, max_states: int | None = None, progress: Progress | None = None
 ) -> tuple[Outcome, str | None]:
     """What was found, if anything."""
-    search: Callable[..., Any] = store.explore if isinstance(what.group, Store) else consensus.explore
+    search = SEARCHES[type(what.group)]
     searched, outcome, verdicts = search(what.group, max_states, progress)
-    found = outcome.violated
+    found = finding(outcome.violated) if outcome.violated else None
     if found is None and outcome.finished:
         missed = [name for name, verdict in verdicts.items() if verdict == "violated"]
-        found = f"never: {missed[0]}" if missed else None
+        found = f"never found: {missed[0]}" if missed else None
         if what.blocks:
             held = consensus.stuck(searched)
             found = f"for ever undecided: {held:,} states" if held else None if not missed else found

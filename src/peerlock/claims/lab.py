@@ -27,7 +27,7 @@ from peerlock.check import counterexample
 from peerlock.check.liveness import Graph
 from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Observer, Overtaking
-from peerlock.check.properties import Checks, Property, standard
+from peerlock.check.properties import Checks, Property, finding, standard
 from peerlock.check.search import Search
 from peerlock.check.verdicts import shapes_of
 from peerlock.contract import NOBODY, Mode, Neighbours, Node, Ring
@@ -224,6 +224,7 @@ class Lab:
     def _script(self, setup: Setup, model: Model, way: Sequence[Any], verdicts: dict[str, str]) -> str | None:
         """The way as a transcript, if the network has a name that a transcript can say."""
         broken = next((name for name, verdict in verdicts.items() if verdict == "violated"), "what was claimed")
+        found = finding(broken)
         n = len(setup.entries)
         network = "ring" if choose(setup.name).needs.shape is Ring else "complete"
         options = [f"{key}={value}" for key, value in setup.options.items()]
@@ -235,7 +236,7 @@ class Lab:
             lines += [f"# node {j} knows {', '.join(map(str, names))}" for j, names in known.items()]
         lines += [f"home {setup.home}"] if setup.home != 1 else []
         lines += [f"inside {node} {mode}" for node, mode in setup.inside.items()]
-        return counterexample.transcript(model, way, lines, f"{setup.name}, {setup.words}: {broken} is violated")
+        return counterexample.transcript(model, way, lines, f"{setup.name}, {setup.words}: {found}")
 
     def explore(
         self, setups: Iterable[Setup], properties: Sequence[str] | None = None, what: str = "", liveness: bool = False

@@ -6,6 +6,7 @@ import json as json_
 import resource
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from peerlock.check.explore import SHORTEN, explore
 from peerlock.check.liveness import Graph, Lasso
 from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Overtaking
-from peerlock.check.properties import Predicate, Property, State, standard
+from peerlock.check.properties import Predicate, Property, State, finding, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import groups
 from peerlock.cli.app import app, check_output, console, options, print_json, save
@@ -118,14 +119,15 @@ def check(
             chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound, observers=observers
         )
 
-    explored = explore(
-        new_model,
-        lambda model: _properties(model, property_ or []),
-        lambda search: _run(search, max_states, max_seconds),
-        groups(shapes) if reduce else None,
-        note=lambda words: print(f"peerlock: note: {words.rstrip('.')}.", file=sys.stderr),
-        most=max_states and min(max_states, SHORTEN),
-    )
+    with redirect_stdout(sys.stderr):  # what a user's own class prints is not part of the answer
+        explored = explore(
+            new_model,
+            lambda model: _properties(model, property_ or []),
+            lambda search: _run(search, max_states, max_seconds),
+            groups(shapes) if reduce else None,
+            note=lambda words: print(f"peerlock: note: {words.rstrip('.')}.", file=sys.stderr),
+            most=max_states and min(max_states, SHORTEN),
+        )
     search, checks, outcome = explored.search, explored.checks, explored.outcome
     model = search.model
     way = search.way_to(outcome.row) if outcome.row is not None else ()
@@ -168,14 +170,14 @@ def check(
         **({"passed_over": overtaking.most} if passed_over else {}),
     }
     result["entries"] = "any" if result["entries"] == ANY else result["entries"]
-    title = f"{chosen.name}{' as printed' if as_printed else ''}, {network.n} nodes: {first} is violated"
+    title = f"{chosen.name}{' as printed' if as_printed else ''}, {network.n} nodes: {finding(first or '')}"
     script = counterexample.transcript(
         model, way, _setting(chosen.name, as_printed, settings, network, home, held), title
     )
     about = {"algorithm": chosen.name, "form": chosen.form}
     if way:
         if transcript:
-            save(transcript, play(script))
+            save(transcript, _played(script))
         if diagram:
             save(diagram, diagrams.svg(counterexample.events(model, way, about)))
         if itf:
@@ -189,7 +191,7 @@ def check(
     if open_ and way:
         from peerlock.cli.lab import watch
 
-        watch(counterexample.events(model, way, about))
+        watch(counterexample.events(model, way, about), title, [name])
     sys.exit(EXIT[verdict])
 
 
@@ -264,6 +266,11 @@ def _run(search: Search, max_states: int | None, max_seconds: float | None) -> O
             return search.outcome
 
 
+def _played(script: str) -> str:
+    with redirect_stdout(sys.stderr):
+        return play(script)
+
+
 def _setting(
     name: str, as_printed: bool, settings: dict[str, Any], network: Topology, home: int, inside: dict[int, Any]
 ) -> list[str]:
@@ -310,5 +317,5 @@ def _show(result: dict[str, Any], title: str, script: str, events: list[Any]) ->
         out.print(f"\n{title}, in {len(result['trace'])} steps:\n")
         if result["loop_from"] is not None:
             out.print(f"The last {len(result['trace']) - result['loop_from']} steps repeat for ever.\n")
-        print("".join(line + "\n" for line in play(script).splitlines()[1:]))
+        print("".join(line + "\n" for line in _played(script).splitlines()[1:]))
         print(diagrams.text(events, most=200))

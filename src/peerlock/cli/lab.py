@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
+import html
+import shutil
+import signal
 import sys
+import tempfile
 import webbrowser
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +26,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def lab(
     port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8765,
     host: Annotated[
-        str, typer.Option(help="The address to listen at. Elsewhere than on loopback a token is needed.")
+        str, typer.Option(help="The address to listen at. The page needs the token in the printed address.")
     ] = "127.0.0.1",
     open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     group: Annotated[str | None, typer.Option("-g", "--group", help="Show this group as it lives.")] = None,
@@ -29,8 +35,17 @@ def lab(
     trace: Annotated[Path | None, typer.Option(help="Show this trace file.")] = None,
 ) -> None:
     """Serve the lab: runs to watch, step and break, the checker, lessons, and with --group a live group. Ends with Ctrl-C."""
-    made = make_lab(group, config, directory, trace, "" if host in LOOPBACK else secrets.token_urlsafe(16))
-    serve(made, host, port, "", open_)
+    made = make_lab(group, config, directory, trace, names=_names(host))
+    serve(made, host, port, open_)
+
+
+def _names(host: str) -> Collection[str]:
+    """What a lab on loopback may be called; none: elsewhere the machine may have any name."""
+    try:
+        on_loopback = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        on_loopback = False
+    return {*LOOPBACK, host} if on_loopback else ()
 
 
 def make_lab(
@@ -38,8 +53,10 @@ def make_lab(
     config: str | None,
     directory: str | None,
     trace: Path | None,
-    token: str,
     events: list[Any] | None = None,
+    *,
+    names: Collection[str] = LOOPBACK,
+    agreed: Iterable[str] = (),
 ) -> Any:
     try:
         from peerlock.lab.server import Lab
@@ -52,7 +69,7 @@ def make_lab(
         events = read(trace)
     recorded = questions.recorded(events) if events is not None else None
     if group is None:
-        return Lab(token=token, trace=recorded)
+        return Lab(names=names, trace=recorded, agreed=agreed)
     from peerlock.net.client import reach
     from peerlock.net.group import gather
 
@@ -67,16 +84,17 @@ def make_lab(
         finally:
             caller.close()
 
-    return Lab(token=token, status=status, group=group, trace=recorded)
+    return Lab(names=names, status=status, group=group, trace=recorded, agreed=agreed)
 
 
-def watch(events: list[Any]) -> None:
-    """What was recorded, in the lab."""
-    made = make_lab(None, None, None, None, "", events)
-    serve(made, "127.0.0.1", 0, "", True)
+def watch(events: list[Any], finding: str = "", agreed: Iterable[str] = ()) -> None:
+    """What was recorded, in the lab; `finding` says what is wrong with it, `agreed` whose code the user has named."""
+    made = make_lab(None, None, None, None, events, agreed=agreed)
+    made.trace["finding"] = finding
+    serve(made, "127.0.0.1", 0, True)
 
 
-def serve(made: Any, host: str, port: int, fragment: str, open_page: bool) -> None:
+def serve(made: Any, host: str, port: int, open_page: bool) -> None:
     import socket
 
     import uvicorn
@@ -92,17 +110,33 @@ def serve(made: Any, host: str, port: int, fragment: str, open_page: bool) -> No
             f"The lab cannot listen at {host}:{port}: {problem.strerror}. Give another --port, or 0."
         ) from None
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    token = f"?token={made.token}" if made.token else ""
-    address = f"http://{shown}:{listening.getsockname()[1]}/{token}{fragment}"
+    address = f"http://{shown}:{listening.getsockname()[1]}/?token={made.token}"
     print(f"The lab is at {address}  (Ctrl-C ends it)", flush=True)
-    if open_page:
-        webbrowser.open(address)
     server = uvicorn.Server(
         uvicorn.Config(made.app(), log_level="warning", ws="websockets-sansio", timeout_graceful_shutdown=1)
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and what was opened is removed
     try:
-        server.run(sockets=[listening])
+        with _opened(address) if open_page else nullcontext():
+            server.run(sockets=[listening])
     except KeyboardInterrupt:
         print(file=sys.stderr)
     finally:
         listening.close()
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Open an address in a browser. All users see the words that start a process, so the token is in a file instead."""
+    folder = Path(tempfile.mkdtemp(prefix="peerlock-lab-"))  # for this user alone
+    quoted = html.escape(address)
+    page = folder / "open.html"
+    page.write_text(
+        "<!doctype html><meta charset=utf-8><title>peerlock lab</title>"
+        f'<meta http-equiv="refresh" content="0; url={quoted}"><p><a href="{quoted}">Open the lab</a></p>\n'
+    )
+    try:
+        webbrowser.open(page.as_uri())
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -21,7 +21,7 @@ from rich.text import Text
 from peerlock.cli.app import app, check_output, console, output, print_json
 from peerlock.cli.progress import progress
 from peerlock.errors import PeerlockError, UsageError
-from peerlock.net.client import Caller, places, reach
+from peerlock.net.client import Caller, look, places, reach
 from peerlock.net.group import Settings, gather, prepared, registry_for
 from peerlock.net.status import NodeStatus
 
@@ -92,7 +92,8 @@ def replace_voter(
     """
     from peerlock.net.booth import check_voters
     from peerlock.net.order import give_order
-    from peerlock.net.static import parse_address, tls_context
+    from peerlock.net.static import parse_address
+    from peerlock.net.tls import contexts
     from peerlock.node.voting import Order
 
     settings = gather(config, name=name)
@@ -102,10 +103,9 @@ def replace_voter(
     if not equals:
         raise UsageError(f"The new voter must be NEW=HOST:PORT; got {new!r}.")
     parse_address(fresh, address)
-    tls = (tls_context(settings.tls, server=False), tls_context(settings.tls, server=True)) if settings.tls else None
-    outcome = asyncio.run(
-        give_order(group, check_voters(settings.voters), Order(old, fresh, address), tls, settings.name or "operator")
-    )
+    name = settings.name or "operator"
+    tls = contexts(settings.tls, name) if settings.tls else None
+    outcome = asyncio.run(give_order(group, check_voters(settings.voters), Order(old, fresh, address), tls, name))
     if not outcome.ok:
         raise UsageError(outcome.sentence)
     print(outcome.sentence)
@@ -145,11 +145,7 @@ async def _stay(group: str, settings: Settings, metrics: int | None) -> None:
 def _reach(group: str, settings: Settings) -> Caller:
     caller = reach(group, settings)
     if caller is None:
-        if settings.nodes is None and settings.voters is None and settings.etcd is None:
-            raise UsageError(f"No node of the group {group} runs: nobody holds anything, and there is nothing to see.")
-        raise UsageError(
-            f"No node of the group {group} runs on this host: start one with peerlock node, to look at the group."
-        )
+        raise UsageError(f"No node of the group {group} answers on this host: start one with peerlock node.")
     return caller
 
 
@@ -158,34 +154,39 @@ def status(
     group: GroupName = "default",
     config: Config = None,
     directory: Directory = None,
+    state: Annotated[
+        str | None, typer.Option(help="The state= that a program on this host has joined with, if it has given one.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, twice a second, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Who is in a group, who holds which lock, who waits, and for whom."""
-    settings = gather(config, dir=directory)
+    """Who is in a group, who holds which lock, who waits, and for whom.
+
+    A node of this host is asked, and asks the other members. A member that does
+    not answer is named, and what it holds is unknown.
+    """
+    settings = gather(config, needs_tls=False, dir=directory, state=state)
     if as_json:
-        with contextlib.closing(_reach(group, settings)) as caller:
-            print_json(caller.call("status"))
+        print_json(msgspec.to_builtins(look(group, settings)))
         return
     if not watch:
-        console().print(_shown(_status(group, settings)))
+        console().print(_shown(look(group, settings)))
         return
     with Live(console=console(), refresh_per_second=4, transient=False) as live:
         while True:
             try:
-                live.update(_shown(_status(group, settings)))
+                live.update(_shown(look(group, settings)))
             except PeerlockError as problem:
                 live.update(Text(str(problem)))
             time.sleep(0.5)
 
 
-def _status(group: str, settings: Settings) -> NodeStatus:
-    with contextlib.closing(_reach(group, settings)) as caller:
-        return msgspec.convert(caller.call("status"), NodeStatus)
+KINDS = {"host": "one host", "static": "a fixed list", "embedded": "voters", "etcd": "etcd"}
 
 
 def _shown(status: NodeStatus) -> Any:
-    head = Text(f"group {status.group}, epoch {status.epoch}, as {status.node} sees it", style="bold")
+    kind = KINDS.get(status.kind, status.kind)
+    head = Text(f"group {status.group} ({kind}), epoch {status.epoch}, as {status.node} sees it", style="bold")
     rows: list[Any] = [head, Text(f"members: {', '.join(status.members)}")]
     if status.silent:
         rows.append(Text(f"no answer from: {', '.join(status.silent)}", style="yellow"))
@@ -195,8 +196,13 @@ def _shown(status: NodeStatus) -> Any:
         rows.append(Text(f"waiting for: {', '.join(status.waits_for)}", style="red"))
     if status.changing:
         rows.append(Text("the group is changing its view: nothing is granted until it has", style="yellow"))
-    if not status.locks:
+    if status.outside:
+        rows.append(Text(f"on this host, and not in the view: {', '.join(status.outside)}", style="yellow"))
+    if not status.complete:
+        rows.append(Text(f"unknown: {_unknown(status)}", style="red"))
+    elif not status.locks:
         rows.append(Text("no lock is held or waited for"))
+    if not status.locks:
         return Rows(*rows)
     table = Table("lock", "holder", "fence", "for", "waiting, longest first", "algorithm")
     for lock in status.locks:
@@ -210,6 +216,15 @@ def _shown(status: NodeStatus) -> Any:
     return Rows(*rows, table)
 
 
+def _unknown(status: NodeStatus) -> str:
+    more = "whether more is held or waited for" if status.locks else "whether a lock is held or waited for"
+    if status.silent:
+        return f"{more} by {', '.join(status.silent)}"
+    if status.waits_for or status.changing:
+        return f"{more}, until the group has its next view"
+    return f"{more}. {status.node} has no lease, and the group may have gone on without it"
+
+
 @app.command()
 def kick(
     name: Annotated[str, typer.Argument(metavar="NODE", help="The node that is dead.")],
@@ -218,7 +233,7 @@ def kick(
     directory: Directory = None,
 ) -> None:
     """Say that a node of a fixed list is dead, so that the group goes on without it. You must be right."""
-    settings = gather(config, dir=directory)
+    settings = gather(config, needs_tls=False, dir=directory)
     with contextlib.closing(_reach(group, settings)) as caller:
         print(caller.call("kick", name=name))
 
@@ -240,19 +255,20 @@ def trace(
     from peerlock.net.tracing import merged
 
     check_output(out)
-    settings = gather(config, dir=directory)
+    settings = gather(config, needs_tls=False, dir=directory)
     callers = []
     try:
-        for path, _ in places(group, settings):
+        for place in places(group, settings):
             with contextlib.suppress(PeerlockError):
-                callers.append(Caller(path, group))
+                callers.append(Caller(place.path, group))
         if not callers:
-            raise UsageError(f"No node of the group {group} runs on this host: there is nothing to trace.")
+            raise UsageError(f"No node of the group {group} answers on this host: there is nothing to trace.")
         for caller in callers:
             caller.call("trace", lock=lock)
         callers[0].call("renew")
         for _ in progress(range(max(1, round(seconds * 10))), f"watching {lock}", max(1, round(seconds * 10))):
             time.sleep(min(0.1, seconds))
+        members = callers[0].call("status")["members"]
         parts = [caller.call("traced", lock=lock) for caller in callers]
     finally:
         for caller in callers:
@@ -263,3 +279,6 @@ def trace(
         for event in events:
             stream.write(encoder.encode(event) + b"\n")
     print(f"{len(events) - 1} events of {lock} at {len(parts)} nodes in {out}. See it: peerlock diagram {out}")
+    missing = [name for name in members if name not in {str(caller.node) for caller in callers}]
+    if missing:
+        print(f"Not in it, because they do not answer on this host: {', '.join(missing)}.")

@@ -232,7 +232,11 @@ def _verdict(rows: list[dict[str, Any]], json: bool) -> None:
         algorithms = "algorithm" in rows[0]
         table = Table("group", *(["algorithm"] if algorithms else []), "states", "found")
         for row in rows:
-            found = row["violated"] or ("nothing, complete" if row["finished"] else "nothing, unfinished")
+            found = (
+                row.get("found")
+                or row["violated"]
+                or ("nothing, complete" if row["finished"] else "nothing, unfinished")
+            )
             table.add_row(row["name"], *([row["algorithm"]] if algorithms else []), f"{row['states']:,}", found)
         console().print(table)
         if bad:
@@ -246,10 +250,13 @@ def _verdict(rows: list[dict[str, Any]], json: bool) -> None:
 
 
 def _explored(name: str, explore: Any, group: Any) -> dict[str, Any]:
+    from peerlock.check.properties import finding
+
     _, outcome, verdicts = explore(group, MOST)
     never = [prop for prop, verdict in verdicts.items() if verdict == "violated"]
+    violated = outcome.violated or (never[0] if never and outcome.finished else None)
     return {
         "name": name, "algorithm": group.algorithm.name, "states": outcome.states, "depth": outcome.depth,
-        "finished": outcome.finished, "violated": outcome.violated or (never[0] if never and outcome.finished else None),
+        "finished": outcome.finished, "violated": violated, "found": finding(violated) if violated else None,
         "seconds": round(outcome.seconds, 1),
     }  # fmt: skip

@@ -25,6 +25,7 @@ from math import inf
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from peerlock.cli.app import app
 from peerlock.errors import (
@@ -40,7 +41,6 @@ from peerlock.errors import (
 from peerlock.net.charges import Guardian, charge_of
 from peerlock.net.client import Caller, reach
 from peerlock.net.group import Settings, gather, prepared, registry_for
-from peerlock.net.registry import Registry
 from peerlock.node.wire import Result
 
 BUSY, UNREACHABLE, LOST = 1, 69, 75
@@ -50,10 +50,29 @@ GRACE_S = 5.0  # between TERM and KILL when the lock is lost
 PR_SET_PDEATHSIG = 1
 
 
-@app.command()
+class CommandLine(TyperCommand):
+    """Options stand before the lock's name or right after it. The command begins at `--` or at the next word that is
+    no option, and everything from there on is the command's own: its options, and a `--` of its own.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        before, words = self._options_of(ctx, args)
+        after, command = self._options_of(ctx, words[1:])
+        return super().parse_args(ctx, [*before, *after, "--", *words[:1], *command])
+
+    def _options_of(self, ctx: Any, args: list[str]) -> tuple[list[str], list[str]]:
+        """The options at the beginning, and the rest without the `--` between them."""
+        values, rest, _ = self.make_parser(ctx).parse_args(list(args))
+        words = args[len(args) - len(rest) - (values.get("name") is not None) :]
+        options = args[: len(args) - len(words)]
+        return options[:-1] if options[-1:] == ["--"] else options, words
+
+
+@app.command(cls=CommandLine, context_settings={"allow_interspersed_args": False, "allow_extra_args": True})
 def run(
-    words: Annotated[
-        list[str], typer.Argument(metavar="NAME [--] COMMAND...", help="The lock, then the command and its arguments.")
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME [--] COMMAND...", help="The lock, then the command and its arguments.")
     ],
     now: Annotated[bool, typer.Option("-n", "--nonblock", help="Do not wait: give up if others have it.")] = False,
     wait: Annotated[
@@ -80,9 +99,7 @@ def run(
     """
     if shared and exclusive:
         raise UsageError("-s and -x exclude each other: a reader, or the writer.")
-    name, command = words[0], [*words[1:]]
-    if command[:1] == ["--"]:
-        command = command[1:]
+    command = context.args
     if not command:
         raise UsageError(f"There is no command: peerlock run {name} -- COMMAND...")
     mode = "read" if shared else "write" if exclusive else ""
@@ -230,7 +247,7 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
             None if patience is None else max(patience, allowed),
         )
     except LockTimeout as problem:
-        raise Unreachable(f"{problem} {registry_silent(registry)}") from None
+        raise Unreachable(str(problem)) from None
     with joined as node:
         rwlock = node.rwlock(name)
         lock = rwlock.read() if mode == "read" else rwlock.write() if mode == "write" else node.lock(name)
@@ -273,11 +290,6 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
                 hold.release()
             os.close(inner)
             os.close(outer)
-
-
-def registry_silent(registry: Registry) -> str:
-    waits = ", ".join(registry.waits_for())
-    return f"It waits for {waits}." if waits else ""
 
 
 # -- the command -------------------------------------------------------------------------------------------
@@ -412,7 +424,7 @@ def forwarding(child: int, terminal: int | None) -> Iterator[None]:
     """What we are told the command is told. And when it is stopped from the terminal, so are we."""
 
     def stopped(number: int, frame: Any) -> None:
-        if terminal is None or os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG) is None:
+        if terminal is None or not is_stopped(child):
             return
         give_terminal(terminal, os.getpgrp())
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -427,6 +439,14 @@ def forwarding(child: int, terminal: int | None) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_stopped(child: int) -> bool:
+    """Has the child been stopped since this was last asked? False as well if it has ended."""
+    try:
+        return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG) is not None
+    except ChildProcessError:  # a child that has ended is none that can stop
+        return False
 
 
 def foreground() -> int | None:

@@ -41,16 +41,20 @@ def verify(
     the lock beside another, no stale write may be accepted, no update lost; and
     ten seconds after each healing everybody must have been in.
 
+    `--registry host --faults syscalls` is another kind of test: strace makes single
+    system calls of the processes late, lets them fail, or kills or stops the process
+    there. Within 20 s after the faults each process must have been in.
+
     With root each process has a host of its own, a network namespace; without,
     they talk through a proxy on loopback. Exit code 1: something was found.
     """
     from peerlock.planted import PLANTED_LEASED
-    from peerlock.verify.plan import FAULTS, Plan
+    from peerlock.verify.plan import ALONE, FAULTS, Plan
     from peerlock.verify.plot import sketch, timeline
     from peerlock.verify.run import verify as run
 
     if faults == "list":
-        for name, what in FAULTS.items():
+        for name, what in (FAULTS | ALONE).items():
             print(f"{name:12} {what}")
         return
     if planted is not None and "core" not in PLANTED_LEASED.get(planted, ("", {}))[1]:
@@ -93,6 +97,14 @@ def verify(
             f"everybody in after at most {verdict.recovery_s} s.",
             highlight=False,
         )
+        if verdict.phases:
+            where = ", ".join(f"{name} {count}" for name, count in verdict.phases.items())
+            again = (
+                f"peerlock verify --registry host --faults syscalls -n {nodes} --seconds {seconds:g} --seed {plan.seed}"
+            )
+            console().print(
+                f"Faults by what the process was about: {where}.\nThe same faults again: {again}", highlight=False
+            )
         for problem in verdict.problems:
             console().print(problem, highlight=False, markup=False)
         console().print("Nothing was found." if verdict.ok else "It did not hold.")

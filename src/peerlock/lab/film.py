@@ -29,6 +29,7 @@ from peerlock.contract import Node, State, Wire
 from peerlock.errors import PeerlockError, UsageError
 from peerlock.observe.metrics import Metrics
 from peerlock.observe.notebook import Trace
+from peerlock.own import check_state
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.sim.workload import Work
 from peerlock.sim.world import Place, World
@@ -200,6 +201,7 @@ class _Camera:
             if id(place.algorithm) in self.ran:
                 frame.ran[node] = self.ran[id(place.algorithm)]
             before = self.film.changes.setdefault(node, [])
+            check_state(self.world.chosen, place.algorithm)  # what changes in place would be shown as it was
             state = self.state(node, place.algorithm)
             phase = place.phase if place.backlog is None else "stopped"
             now = Change(at, phase, state, tuple(sorted(place.timers)))

@@ -20,7 +20,7 @@ from msgspec import Struct
 from peerlock.algorithms import CATALOGUE
 from peerlock.check import counterexample
 from peerlock.check.model import Letter, Local, Model
-from peerlock.check.properties import Checks, standard
+from peerlock.check.properties import Checks, finding, standard
 from peerlock.check.search import Search
 from peerlock.contract import Node
 from peerlock.errors import TraceError, UsageError
@@ -185,6 +185,10 @@ def export(question: Question) -> tuple[str, str]:
             raise UsageError(f"There is no export {other!r}; there are: svg, trace, shiviz, itf.")
 
 
+def exported(question: Question) -> dict[str, str]:
+    return dict(zip(("text", "name"), export(question), strict=True))
+
+
 def itf(found: Film) -> dict[str, Any]:
     """The run in the Informal Trace Format, a state a frame, in the same variables as a counterexample's."""
     flying: dict[tuple[int, Node], dict[str, Any]] = {}
@@ -247,7 +251,8 @@ def check(question: Question) -> dict[str, Any]:
         "verdicts": verdicts, "states": outcome.states, "finished": outcome.finished, "violated": outcome.violated,
         "steps": counterexample.steps(model, way), "entries": most, "from_start": timed,
     }  # fmt: skip
-    if outcome.row is not None:
+    if outcome.row is not None and outcome.violated is not None:
+        answer["finding"] = finding(outcome.violated)
         events = counterexample.events(model, way, {"algorithm": prepared.chosen.name})
         answer["frames"] = [
             [float(at), [compact(event) for event in events if event.event != "run" and int(event.t) == at]]
@@ -262,7 +267,7 @@ def check(question: Question) -> dict[str, Any]:
         }
         answer["procedures"] = {}
         answer["variables"] = [the_state(model, row) for row in [model.first, *(step.row for step in way)]]
-        answer["itf"] = counterexample.itf(model, way, f"{prepared.chosen.name}: {outcome.violated} is violated")
+        answer["itf"] = counterexample.itf(model, way, f"{prepared.chosen.name}: {answer['finding']}")
     return answer
 
 
@@ -338,4 +343,4 @@ def recorded(events: list[Event]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-__all__ = ["Question", "algorithms", "check", "export", "film", "recorded", "state"]
+__all__ = ["Question", "algorithms", "check", "export", "exported", "film", "recorded", "state"]

@@ -1,7 +1,14 @@
 """The page's server: files, questions and their answers, and what a live group says, over a WebSocket.
 
-On loopback unless told otherwise; elsewhere everybody who asks must have the token. It only reads: of a group it asks the
-status, and nothing that somebody does on the page reaches it.
+On loopback unless told otherwise. Other users of this machine reach loopback, too, so every question must come with the
+token, which is in the address that the command prints. The page keeps it for its own origin, which a cookie would not do: a
+cookie goes to all ports of a host. The page itself and its files are no secret, so an address that another page
+leads to opens without the token in it.
+
+A file of Python code is run only after the user has agreed to it: named it on the command line or in the form, or said yes
+to the page's question. The list of these files is here, where no address can change it.
+
+The lab only reads: of a group it asks the status, and nothing that is done on the page reaches it.
 """
 
 from __future__ import annotations
@@ -9,12 +16,15 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
+import secrets
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -26,7 +36,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from peerlock.errors import PeerlockError
 from peerlock.lab import questions
 from peerlock.lab.questions import Question
+from peerlock.own import file_of, source
 
+T = TypeVar("T")
 STATIC = Path(__file__).with_name("static")
 LIVE_S = 0.5
 LARGEST = 64 * 2**20  # that anybody may send: a trace file may be dropped on the page
@@ -35,8 +47,18 @@ LARGEST = 64 * 2**20  # that anybody may send: a trace file may be dropped on th
 # The page is nobody's frame, and takes nothing from elsewhere.
 ALONE = {
     "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'",
 }
+
+
+class Agreement(Struct, frozen=True, forbid_unknown_fields=True):
+    file: str  # and class, as in an experiment
+
+
+class NotAgreed(Exception):
+    """Code that the user has not agreed to."""
 
 
 class Lab:
@@ -45,28 +67,36 @@ class Lab:
     def __init__(
         self,
         *,
-        token: str = "",
+        names: Collection[str] = (),
         status: Callable[[], Any] | None = None,
         group: str = "",
         trace: dict[str, Any] | None = None,
+        agreed: Iterable[str] = (),
     ) -> None:
-        self.token, self.status, self.group, self.trace = token, status, group, trace
+        """`names` are what the server may be called; none: anything. `agreed` are algorithms whose files may be run."""
+        self.token = secrets.token_urlsafe(24)
+        self.names, self.status, self.group, self.trace = names, status, group, trace
+        self.agreed: set[Path] = set()
+        for name in agreed:
+            if file_of(name) is not None:
+                self.agree(name)
 
     def app(self) -> Starlette:
         asked: dict[str, Callable[[Question], Any]] = {
             "film": questions.film, "state": questions.state, "check": questions.check,
+            "export": questions.exported,
         }  # fmt: skip
         return Starlette(
             routes=[
                 Route("/", self.page),
                 Route("/api/about", self.about),
-                Route("/api/export", self.export, methods=["POST"]),
+                Route("/api/agree", self.agreeing, methods=["POST"]),
                 Route("/api/trace", self.dropped, methods=["POST"]),
                 *(Route(f"/api/{name}", self.answering(answer), methods=["POST"]) for name, answer in asked.items()),
                 WebSocketRoute("/api/live", self.live),
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
-            middleware=[Middleware(_Guard, token=self.token)],
+            middleware=[Middleware(_Guard, token=self.token, names=self.names)],
         )
 
     async def page(self, request: Request) -> Response:
@@ -75,16 +105,31 @@ class Lab:
     async def about(self, request: Request) -> Response:
         return _json({"algorithms": questions.algorithms(), "group": self.group, "trace": self.trace})
 
+    # -- code of the user's own --------------------------------------------------------------------
+
+    def agree(self, name: str) -> Path:
+        """The file that this name speaks of may be run from now on."""
+        file = source(file_of(name) or "").resolve()
+        self.agreed.add(file)
+        return file
+
+    def check_agreed(self, name: str) -> None:
+        path = file_of(name)
+        if path is not None and (file := source(path).resolve()) not in self.agreed:
+            raise NotAgreed(f"{file} is Python code. Run it only if you know what it does.", name)
+
+    async def agreeing(self, request: Request) -> Response:
+        return await _answered(request, Agreement, lambda about: {"agreed": str(self.agree(about.file))})
+
     def answering(self, answer: Callable[[Question], Any]) -> Callable[[Request], Any]:
+        def checked(question: Question) -> Any:
+            self.check_agreed(questions.plan_of(question).experiment.algorithm)
+            return answer(question)
+
         async def respond(request: Request) -> Response:
-            return await _answered(request, answer)
+            return await _answered(request, Question, checked)
 
         return respond
-
-    async def export(self, request: Request) -> Response:
-        return await _answered(
-            request, lambda question: dict(zip(("text", "name"), questions.export(question), strict=True))
-        )
 
     async def dropped(self, request: Request) -> Response:
         """A trace file, as it was dropped on the page."""
@@ -113,12 +158,12 @@ class Lab:
             pass
 
 
-async def _answered(request: Request, answer: Callable[[Question], Any]) -> Response:
+async def _answered(request: Request, form: type[T], answer: Callable[[T], Any]) -> Response:
     body = await _body(request)
     if body is None:
         return _json({"error": TOO_LARGE}, 413)
     try:
-        question = msgspec.json.decode(body, type=Question)
+        question = msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return _json({"error": f"The page asked what the server does not understand: {problem}."}, 400)
     return await _thought(lambda: answer(question))
@@ -143,6 +188,9 @@ async def _thought(answer: Callable[[], Any]) -> Response:
     def found() -> Response:
         try:
             return _json(answer())
+        except NotAgreed as problem:
+            why, name = problem.args
+            return _json({"error": why, "agree": name}, 403)
         except PeerlockError as problem:
             return _json({"error": in_the_page(str(problem))}, 400)
         except Exception as problem:
@@ -171,10 +219,10 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 class _Guard:
-    """Who comes with a wrong token, or from a page of another site, gets a sentence."""
+    """A question without the token, or from a page of another site, gets a sentence."""
 
-    def __init__(self, app: Any, token: str) -> None:
-        self.app, self.token = app, token
+    def __init__(self, app: Any, token: str, names: Collection[str]) -> None:
+        self.app, self.token, self.names = app, token, names
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         why = self.refuses(scope) if scope["type"] in ("http", "websocket") else ""
@@ -189,17 +237,26 @@ class _Guard:
     def refuses(self, scope: Any) -> str:
         headers = {key.decode().lower(): value.decode("latin-1") for key, value in scope["headers"]}
         host, origin = headers.get("host", ""), headers.get("origin")
+        # A name that was made to point here is not ours.
+        if self.names and _name(host) not in self.names:
+            return f"This lab is not called {host}."
         if origin is not None and origin.partition("://")[2] != host:
             return f"A page of {origin} may not ask this lab."
-        if self.token and scope.get("path", "").startswith("/static/"):
-            return ""  # nothing in there is anybody's
-        if not self.token:
-            # A name that somebody else has made point here: only the ones that mean this machine are ours.
-            name = host.rpartition(":")[0].strip("[]") or host
-            return "" if name in ("localhost", "127.0.0.1", "::1") else f"This lab is not called {host}."
-        query = dict(part.partition("=")[::2] for part in scope.get("query_string", b"").decode("latin-1").split("&"))
-        cookies = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";"))
-        given = query.get("token") or headers.get("x-token") or cookies.get("token") or ""
+        path = scope["path"]
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("token")
+        if path.startswith("/static/") or (path == "/" and query is None):
+            return ""  # nothing in there is a secret
+        # A browser's WebSocket has no headers of its own; of all other questions the address is no place for a token.
+        by_address = path == "/" or scope["type"] == "websocket"
+        given = (query or [""])[0] if by_address else headers.get("x-token", "")
         if hmac.compare_digest(given.encode(), self.token.encode()):
             return ""
         return "A token is needed: open the address that peerlock lab has printed."
+
+
+def _name(host: str) -> str | None:
+    """The name in a Host header, without the port."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None

@@ -8,7 +8,11 @@ The core runs inline: in the callback that reads a socket, and in the task that 
 future that is resolved right there. Each peer that an event has something for gets one write.
 
 **Who owns a lock** is the `Hold`. `async with` keeps the hold by task, so one `Lock` object can be used by many
-tasks; a task that asks for what it has gets an `AlreadyHeld` instead of waiting for itself.
+tasks. A task that asks for what it has gets an `AlreadyHeld` instead of waiting for itself, until it has released or
+detached the hold. A call of `acquire` counts for the task that made the call, whichever task awaits it (`asyncio.wait_for`).
+
+**The core is never re-entered.** A finalizer (`__del__`) may run in the middle of it. What it releases is released a turn
+of the loop later, and so is what another thread releases.
 
 **Cancellation.** A waiter that is cancelled leaves the queue; one that is cancelled after it was granted and before
 it could run gives the lock back. There is no await between a grant and the return of its hold but that one.
@@ -26,19 +30,21 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager
-from types import TracebackType
+from math import inf
+from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from peerlock.contract import Mode
 from peerlock.errors import LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
+from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm, seconds
 from peerlock.net.loop import Looped
 from peerlock.net.pace import SOON_S, YIELD_S, Pace
-from peerlock.net.places import check_name
+from peerlock.net.places import check_name, lock_names
 from peerlock.net.registry import Registry
-from peerlock.net.status import NodeStatus
+from peerlock.net.status import NodeStatus, check_wait
 from peerlock.node.desk import DONE, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Spoken, spoken
 
@@ -48,8 +54,22 @@ FAREWELL_S = 2.0  # for what must still go out when a node leaves
 NO_DESK = Desk("", spoken(DEFAULT), None)  # type: ignore[arg-type]  # never free
 
 
+_running = asyncio._get_running_loop  # None if there is none in this thread
+_thread = threading.get_ident  # costs a fifth of that
+
 # Before Python 3.12 `asyncio.current_task` is a Python function that costs as much as half an entry.
 _tasks: Any = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 12) else None
+
+
+def waits_for(task: Any, other: Any) -> bool:
+    """Are these one task, or is `other` the one in which `asyncio.wait_for`, before Python 3.12, runs what it was given?"""
+    if task is other:
+        return True
+    inner: Any = task.get_coro()
+    while isinstance(getattr(inner, "cr_await", None), CoroutineType):
+        inner = inner.cr_await
+    frame = getattr(inner, "cr_frame", None)
+    return frame is not None and frame.f_code is asyncio.wait_for.__code__ and frame.f_locals.get("fut") is other
 
 
 class Hold(AnyHold):
@@ -58,7 +78,9 @@ class Hold(AnyHold):
     _future: asyncio.Future[None] | None = None
     _lost: asyncio.Event | None = None
     _task: asyncio.Task[Any] | None = None  # whose body ends with the lock
-    _cancelled: int | None = None  # it was cancelled, for the loss; so many others had cancelled it before
+    _owner: asyncio.Task[Any] | None = None  # the task that called `acquire`: it would wait for itself
+    _cancels = 0  # requests to cancel that task, when the body began
+    _cancelled = False  # it was cancelled, for the loss
     _lock: Lock
 
     @property
@@ -80,15 +102,22 @@ class Hold(AnyHold):
         super().check()
 
     def detach(self) -> Hold:
-        """The hold outlives the body it was taken in: whoever has it releases it."""
+        """The hold outlives the body it was taken in, and belongs to no task: whoever has it releases it."""
         if self.state == HELD:
+            self._owner = None
             self._lock._body_lost(self)
         return self
 
     def release(self) -> None:
-        """Give the lock back. `LockLost` if it was lost before."""
+        """Give the lock back. `LockLost` if it was lost before. In another thread, or in a finalizer: soon."""
         if self.state == HELD:
             lock = self._lock
+            if lock._node.core.busy or (_running() is not lock._loop and lock._loop.is_running()):
+                if not self._released:
+                    self._released = True
+                    lock._loop.call_soon_threadsafe(self._release_now)
+                    return
+                raise self.released_before()
             if self._task is not None:
                 lock._node.alive()
                 lock._body_lost(self)
@@ -97,6 +126,14 @@ class Hold(AnyHold):
         if self.state == LOST:
             raise self.error or LockLost(f"The lock {self.name} is lost.")
         raise self.released_before()
+
+    _released = False  # it is about to be
+
+    def _release_now(self) -> None:
+        """A callback of the loop: nothing else is under way."""
+        if self.state == HELD:
+            self._lock._node.core.busy = False
+            self.release()
 
     async def __aenter__(self) -> Hold:
         self.check()
@@ -121,7 +158,7 @@ class Hold(AnyHold):
             task = self._task
             if task is not None:
                 self._lock._body_lost(self, LOST)
-                self._cancelled = task.cancelling()
+                self._cancelled = True
                 task.cancel(f"the lock {self.name} is lost")
 
 
@@ -139,6 +176,7 @@ class Lock:
         "_priority",
         "_spoken",
         "_table",
+        "_thread",
         "_time",
         "mode",
         "name",
@@ -149,6 +187,7 @@ class Lock:
         self.mode: Mode = mode
         self._node, self._spoken, self._priority = node, algorithm, priority
         self._table, self._loop, self._time, self._pace = node.core.table, node._loop, node._time, node._pace
+        self._thread = node.thread
         self._desk = NO_DESK
         self._done = node._done
         # Of the bodies of `async with` that run: the hold of the last one that began; and by task, the last one last, those of
@@ -156,23 +195,34 @@ class Lock:
         self._hold: Hold | None = None
         self._bodies: dict[Any, list[Hold | None]] = {}
 
-    def _ask(self, now: float) -> Hold:
-        """A hold that is held, or waits."""
-        hold = Hold()
+    def _ask(self, hold: Hold, now: float, owner: Any) -> None:
+        """The hold is held afterwards, or waits."""
         hold.mode, hold._lock = self.mode, self
-        self._find_desk(now).acquire(hold, now)
-        if self._table.dirty:
-            self._node.core.flush()
-        return hold
+        core = self._node.core
+        desk = self._find_desk(now)
+        if desk.holder is not None:
+            self._not_by_the_holder(desk, owner)
+        hold._owner = owner
+        core.busy = True
+        try:
+            desk.acquire(hold, now)
+            if self._table.dirty:
+                core.flush()
+        finally:
+            core.busy = False
 
     def _release(self, hold: Hold) -> None:
         if self._node.forked:
             self._node.alive()
-        desk = hold.desk
+        desk, core = hold.desk, self._node.core
         assert desk is not None
-        desk.release(hold, self._time())
-        if self._table.dirty:
-            self._node.core.flush()
+        core.busy = True
+        try:
+            desk.release(hold, self._time())
+            if self._table.dirty:
+                core.flush()
+        finally:
+            core.busy = False
         if hold.state == LOST:
             raise hold.loss()  # the lease was over, and nobody had noticed
 
@@ -201,36 +251,34 @@ class Lock:
             desk.priority = self._priority
         return desk
 
-    async def acquire(self, *, timeout: float | None = None) -> Hold:
+    def acquire(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Hold]:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
-        now = self._time()
-        hold = self._ask(now)
-        if hold.state == HELD:
-            if not self._desk.free or now > self._pace.yield_at:
-                await self._let_others(hold, now)
-            return hold
-        self._not_by_the_holder(hold)
-        if timeout is not None:
+        return self._acquire(seconds("timeout", timeout), self._this_task() if _running() is self._loop else None)
+
+    async def _acquire(self, timeout: float | None, owner: Any) -> Hold:
+        hold = Hold()
+        try:
+            now = self._time()
+            self._ask(hold, now, owner)
+            if hold.state == HELD:
+                if not self._desk.free or now > self._pace.yield_at:
+                    await self._let_others(hold, now)
+                return hold
+            if timeout is None:
+                self._pace.step = SOON_S
             await self._wait(hold, timeout)
             return hold
-        self._pace.step = SOON_S
-        # `_wait` without its timer, written out: it saves every contended grant a coroutine.
-        future = hold._future = self._loop.create_future()
-        try:
-            await future
         except BaseException:
             self._give_up(hold)
             raise
-        finally:
-            hold._future = None
-        if hold.state != HELD:
-            self._still(hold)
-        return hold
 
     async def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
         """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy", so it asks and gives up."""
+        patience = seconds("patience_s", patience_s)
+        if patience is None:
+            raise UsageError("patience_s must be a number of seconds; to wait without an end, use acquire().")
         try:
-            return await self.acquire(timeout=patience_s)
+            return await self._acquire(patience, self._this_task())
         except LockTimeout:
             return None
 
@@ -240,54 +288,53 @@ class Lock:
         if pace.step < YIELD_S:
             pace.step *= 2
             os.sched_yield()
-        try:
-            await asyncio.sleep(0)
-        except BaseException:
-            if hold.state == HELD:
-                hold.release()
-            raise
+        await asyncio.sleep(0)
         self._still(hold)
 
     def _still(self, hold: Hold) -> None:
-        """A grant may be lost before the one who waited for it has its turn."""
+        """A grant may be lost before the task that waited for it has its turn, and the lease may be over by then."""
+        if hold.state == HELD and self._time() >= self._table.until:
+            self._node.heed_the_clock()
         if hold.state != HELD:
             raise hold.error or NodeClosed(
                 f"The node has left the group {self._node.group}. The lock {self.name} is not held."
             )
 
-    def _not_by_the_holder(self, hold: Hold) -> None:
-        """Whoever holds it in its body would wait for itself."""
-        desk = hold.desk
-        assert desk is not None
-        if desk.holder is None:
+    def _not_by_the_holder(self, desk: Desk, owner: Any) -> None:
+        """A task that has the lock would wait for itself."""
+        if owner is None:
             return
-        task = asyncio.current_task()
         for other in (desk.holder, *(desk.sharers or ())):
-            if isinstance(other, Hold) and task is not None and other._task is task:
-                self._give_up(hold)
+            if not isinstance(other, Hold) or owner not in (other._task, other._owner):
+                continue
+            if waits_for(owner, self._this_task()):
                 raise already_held("task", self.name)
 
-    async def _wait(self, hold: Hold, timeout: float) -> None:
-        node = self._node
-        future = hold._future = node._loop.create_future()
-        timer = node._loop.call_later(max(0.0, timeout), self._expire, hold, timeout)
+    async def _wait(self, hold: Hold, timeout: float | None) -> None:
+        loop = self._loop
+        future = hold._future = loop.create_future()
+        timer = None
         try:
+            if timeout is not None and timeout < inf:
+                timer = loop.call_later(max(0.0, timeout), self._expire, hold, timeout)
             await future
-        except BaseException:
-            self._give_up(hold)
-            raise
         finally:
             hold._future = None
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
         self._still(hold)
 
     def _give_up(self, hold: Hold) -> None:
-        node = self._node
+        core = self._node.core
         if hold.state == HELD:
             hold.release()
         elif hold.state == WAITING and hold.desk is not None:
-            hold.desk.cancel(hold, node._time())
-            node.core.flush()
+            core.busy = True
+            try:
+                hold.desk.cancel(hold, self._time())
+                core.flush()
+            finally:
+                core.busy = False
 
     def _expire(self, hold: Hold, timeout: float) -> None:
         if hold.state == WAITING:
@@ -297,6 +344,8 @@ class Lock:
 
     async def __aenter__(self) -> Hold:
         # Written for the interpreter: what looks odd here is what it does fast (docs/guide/performance.md).
+        if _thread() != self._thread:
+            self._node.usable()
         try:
             task = _tasks[self._loop]
         except (KeyError, TypeError):
@@ -318,10 +367,11 @@ class Lock:
             if now > self._pace.yield_at:
                 await self._let_others(hold, now)
         else:
-            hold = await self.acquire()
+            hold = await self._acquire(None, task)
         if self._hold is not None:
             self._bodies.setdefault(self._hold._task, []).append(self._hold)
         hold._task = task
+        hold._cancels = task.cancelling()
         self._hold = hold
         return hold
 
@@ -337,14 +387,10 @@ class Lock:
             self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
         ) -> Any:
             hold = self._hold
-            try:
-                task = _tasks[self._loop]
-            except (KeyError, TypeError):
-                task = self._this_task()
-            if hold is not None and hold._task is task:
-                self._hold = None
+            if hold is not None and not self._bodies:
+                self._hold = None  # of the only body that runs
             else:
-                hold = self._hold_of_this_body(task)
+                hold = self._hold_of_this_body()
                 if hold is None:
                     return self._done
             if hold.state == HELD:
@@ -360,21 +406,20 @@ class Lock:
                     hold._task = None
                     self._release(hold)
                 return self._done
-            return self._after_a_loss(hold, task, kind, error)
+            return self._after_a_loss(hold, kind, error)
 
-    async def _after_a_loss(
-        self, hold: Hold, task: Any, kind: type[BaseException] | None, error: BaseException | None
-    ) -> None:
+    async def _after_a_loss(self, hold: Hold, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        task = self._this_task()
         if hold.state == LOST:
-            if hold._cancelled is not None:
-                if task.uncancel() > hold._cancelled and kind is asyncio.CancelledError:
-                    return  # somebody else has cancelled the task as well: that goes on
+            if hold._cancelled:
+                if task.uncancel() > hold._cancels and kind is asyncio.CancelledError:
+                    return  # the task was cancelled for another reason as well, since the body began: that goes on
                 if kind is not asyncio.CancelledError:
                     try:
                         await asyncio.sleep(0)  # ours was not delivered yet, and must not hit what comes after
                     except asyncio.CancelledError:
-                        if task.cancelling() > hold._cancelled:
-                            raise  # it was somebody else's as well
+                        if task.cancelling() > hold._cancels:
+                            raise  # there was another reason as well
             raise hold.loss() from error
 
     def _this_task(self) -> Any:
@@ -383,7 +428,11 @@ class Lock:
             self._node.usable()
         return asyncio.current_task()
 
-    def _hold_of_this_body(self, task: Any) -> Hold | None:
+    def _hold_of_this_body(self) -> Hold | None:
+        task, hold = self._this_task(), self._hold
+        if hold is not None and hold._task is task:
+            self._hold = None
+            return hold
         bodies = self._bodies.get(task)
         if not bodies:
             raise UsageError(
@@ -422,6 +471,7 @@ class Node(Looped):
     ) -> None:
         super().__init__(registry, group, algorithm, limits)
         self._pace = Pace()
+        self._at_end: AsyncGenerator[None, None] | None = None
         self._done = self._loop.create_future()  # what an end of a body gives back that has nothing to wait for
         self._done.set_result(None)
 
@@ -438,19 +488,20 @@ class Node(Looped):
     @asynccontextmanager
     async def lock_all(self, names: Iterable[str]) -> AsyncIterator[tuple[Hold, ...]]:
         """Several locks, taken in one global order, so that two that want the same never wait for each other."""
-        locks = [self.lock(name) for name in sorted(set(names))]
+        locks = [self.lock(name) for name in lock_names(names)]
         async with contextlib.AsyncExitStack() as stack:
             yield tuple([await stack.enter_async_context(lock) for lock in locks])
 
     async def status(self, wait_s: float = STATUS_S) -> NodeStatus:
         """Members, epoch, and every lock that is held or waited for, wherever in the group."""
+        wait_s = check_wait(wait_s)
         self.usable()
         done: asyncio.Future[NodeStatus] = self._loop.create_future()
         self.ask_status(lambda status: None if done.done() else done.set_result(status), wait_s)
         return await done
 
     async def leave(self) -> None:
-        """Leave the group. What is still held is lost, and its body ends; who waits gets `NodeClosed`."""
+        """Leave the group. What is still held is lost, and its body ends; waiters get `NodeClosed`."""
         if self.closing or self.forked:
             return
         self.say_farewell()
@@ -461,6 +512,27 @@ class Node(Looped):
             await asyncio.sleep(0)
         finally:
             self.registry.close()  # also if nobody waits for the farewell any more
+            if self._at_end is not None:
+                await self._at_end.aclose()
+
+    async def leave_at_the_end(self) -> None:
+        """A program may forget to leave. `asyncio.run` closes what is an asynchronous generator before it closes the loop."""
+        self._at_end = self._forgotten()
+        await anext(self._at_end)
+
+    async def _forgotten(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            if not self.closing and not self.forked:
+                if not getattr(self._loop, "virtual", False):  # in a test's group that is ordinary
+                    self.complain(
+                        "the event loop ends and this node has not left: use async with, or await node.leave()"
+                    )
+                self.say_farewell()
+                self.fall_silent()
+                self.registry.left(FAREWELL_S)
+                self.registry.close()
 
     def collect(self) -> None:
         """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
@@ -481,8 +553,8 @@ class Node(Looped):
 class Joining:
     """`await` it, or use it with `async with`: a node that is a member of its group."""
 
-    def __init__(self, make: Callable[[], Node]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Node], timeout: float | None = None) -> None:
+        self._make, self._timeout = make, timeout
         self._node: Node | None = None
 
     async def _join(self) -> Node:
@@ -491,13 +563,19 @@ class Joining:
         node.on_started = started.set
         try:
             node.enter_group()
-            await started.wait()
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await started.wait()
+            except TimeoutError:
+                raise node.not_in_time(self._timeout or 0.0) from None
             if node.failure is not None:
                 raise node.failure
         except BaseException:
             await node.leave()
+            await node.hung_up()
             raise
         node.on_started = None
+        await node.leave_at_the_end()
         return node
 
     def __await__(self) -> Generator[Any, None, Node]:
@@ -510,6 +588,7 @@ class Joining:
     async def __aexit__(self, *what: object) -> None:
         if self._node is not None:
             await self._node.leave()
+            await self._node.hung_up()
 
 
 __all__ = ["Hold", "Joining", "Lock", "Node", "RWLock"]

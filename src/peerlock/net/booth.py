@@ -16,13 +16,15 @@ from typing import Any
 
 from peerlock.errors import ProtocolError, RegistryError, UsageError
 from peerlock.net.bureau import log
-from peerlock.net.leased import check_tls, checked_lease
-from peerlock.net.lines import Dialler, Line, Party, close_server, serve
+from peerlock.net.leased import checked_lease
+from peerlock.net.lines import Dialler, Line, Party, Server, close_server, serve
+from peerlock.net.listening import most_strangers
 from peerlock.net.order import Orders, Voters
 from peerlock.net.places import check_name, directory_for, make_private
 from peerlock.net.record import RecordFile, Stored
 from peerlock.net.registry import Endpoint
-from peerlock.net.static import parse_address, tls_context
+from peerlock.net.static import check_tls, parse_address
+from peerlock.net.tls import contexts
 from peerlock.node.lease import promise_s
 from peerlock.node.office import Office
 from peerlock.node.voter import EVERYBODY, Record, Voter
@@ -83,9 +85,11 @@ class Booth(Party):
         self.at_first: set[str] = set()  # voters that know of no view yet
         self.members: dict[Peer, Line] = {}  # by which line each beats
         self.guests: set[Line] = set()
+        self.strangers: dict[Line, None] = {}  # of these, who has not said who it is; the oldest first
+        self.most = most_strangers()
         self.diallers: dict[str, Dialler] = {}
         self.orders = Orders(self)
-        self.server: asyncio.Server | None = None
+        self.server: Server | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.retry: asyncio.TimerHandle | None = None  # of a record that could not be written
 
@@ -160,11 +164,16 @@ class Booth(Party):
     def counters(self, name: str) -> tuple[int, int]:
         return self.stored.counter, self.seen.get(name, 0)
 
-    def admit(self, line: Line) -> bool:
+    def admit(self, line: Line) -> None:
         self.guests.add(line)
-        return sum(not guest.known for guest in self.guests) <= 256
+        self.strangers[line] = None
+        if len(self.strangers) > self.most:
+            oldest = next(iter(self.strangers))
+            del self.strangers[oldest]
+            oldest.drop("too many that have not said who they are")
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
+        self.strangers.pop(line, None)
         if self.is_one_of_us(line):
             if not self.trusts(line, envelope):
                 return
@@ -276,6 +285,7 @@ class Booth(Party):
 
     def lost(self, line: Line) -> None:
         self.guests.discard(line)
+        self.strangers.pop(line, None)
         for peer in [peer for peer, mine in self.members.items() if mine is line]:
             del self.members[peer]
         self.orders.lost(line)
@@ -377,8 +387,8 @@ def booth_for(group: str, settings: Any) -> Booth:
     if settings.name not in dict(voters):
         raise UsageError(f"Which of the voters {', '.join(dict(voters))} is this? Set --name or PEERLOCK_NAME.")
     where = [parse_address(*voter) for voter in voters]
-    check_tls(settings.tls, bool(settings.insecure), where)
-    tls = (tls_context(settings.tls, server=False), tls_context(settings.tls, server=True)) if settings.tls else None
+    check_tls(group, settings.tls, bool(settings.insecure), where)
+    tls = contexts(settings.tls, settings.name) if settings.tls else None
     if settings.state is not None:
         path = Path(settings.state)
     else:

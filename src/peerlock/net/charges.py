@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import struct
+import subprocess
 import time
 from math import inf
 from pathlib import Path
@@ -75,12 +76,20 @@ def charge_of(group: int) -> bytes:
     return f"{group} {_stat(group)[19]} {os.getsid(group)} {BOOT}".encode() if group else b""
 
 
+def belongs_to(words: bytes, user: int) -> bool:
+    """Is the leader of that group a process of that user?"""
+    try:
+        return not words or os.stat(f"/proc/{int(words.split()[0])}").st_uid == user
+    except (OSError, ValueError, IndexError):
+        return False
+
+
 def _boot() -> str:
     """Read once: later there may be no descriptor left for it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return "-"
+        return ""  # unknown: then no group is taken for one of an earlier boot
 
 
 BOOT = _boot()
@@ -95,55 +104,76 @@ def _stat(pid: int | str) -> list[str]:
     return fields if len(fields) > 19 else ["X", *["0"] * 40]
 
 
-def end_charges(words: bytes) -> bool:
-    """End the process groups that worked under somebody's locks. True: they are gone."""
-    ended = [_ended(line) for line in words.replace(b"\0", b"").splitlines()]
+def end_charges(words: bytes, owner: int) -> bool:
+    """End the process groups that worked under the locks of a dead holder. True: they are gone.
+
+    `owner` is the user who wrote the words down. Only what that user may end is ended, whoever we are: else a member of a
+    shared group could name any process, and root would kill it.
+    """
+    ended = [_ended(line, owner) for line in words.replace(b"\0", b"").splitlines()]
     return all(ended)  # each is tried, whatever comes of the others
 
 
-def _ended(words: bytes) -> bool:
+def _ended(words: bytes, owner: int) -> bool:
     try:
-        return end_charge(words)
+        return end_charge(words, owner)
     except OSError:
         return False  # without a look at the processes nobody can say that they are gone
 
 
-def end_charge(words: bytes) -> bool:
+def end_charge(words: bytes, owner: int) -> bool:
     try:
         group, start, session, boot = words.decode().split()
         number = int(group)
     except ValueError:
         return True  # there is none
-    if boot != BOOT or number <= 1:
+    if (boot != BOOT and boot and BOOT) or number <= 1:
         return True
     leader = _stat(number)
     if leader[0] not in "ZX" and leader[19] != start:
         return True  # the number belongs to somebody else by now
+    if leader[0] in "ZX" and any(fields[2] == group and fields[3] != session for _, fields in _all()):
+        return True  # so does the group's number
     for _ in range(200):
-        at_work = [
-            pid for pid, fields in _all() if fields[2] == group and fields[3] == session and fields[0] not in "ZX"
-        ]
-        if not at_work:
-            return _nobody_hidden(number)
-        try:
-            os.killpg(number, signal.SIGKILL)
-        except ProcessLookupError:
+        # Killed first, then looked for. Processes that fork and end at once are seen by nobody; but a process that has
+        # been killed cannot fork any more, so what is not seen afterwards is not there.
+        killed = _kill(number, owner)
+        if not killed and not _exists(number):
             return True
-        except PermissionError:
+        if not any(fields[2] == group and fields[3] == session and fields[0] not in "ZX" for _, fields in _all()):
+            return killed
+        if not killed:
             return False
-        time.sleep(0.001)  # killed; the kernel needs a moment
+        time.sleep(0.001)  # the kernel needs a moment
     return False
 
 
-def _nobody_hidden(group: int) -> bool:
+def _kill(group: int, owner: int) -> bool:
+    """With the rights of `owner`. False: there is no such group, or none of it may be ended by that user."""
+    me = os.geteuid()
+    try:
+        if owner < 0:
+            return False
+        if me == owner:
+            os.killpg(group, signal.SIGKILL)
+            return True
+        if me == 0:
+            words = ["/bin/sh", "-c", f"kill -KILL -{group}"]
+            return not subprocess.run(words, user=owner, stderr=subprocess.DEVNULL, check=False).returncode
+    except (ProcessLookupError, PermissionError):
+        pass
+    return False
+
+
+def _exists(group: int) -> bool:
     """/proc may be told to hide the processes of other users. The kernel still knows whether there are any in the group."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
-        return True
-    except PermissionError:
         return False
-    return True  # ours, so we would have seen it: it is a zombie
+    except PermissionError:
+        return True
+    return True
 
 
 def _all() -> list[tuple[str, list[str]]]:

@@ -15,7 +15,7 @@ import msgspec
 
 from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError, RegistryError, UsageError
-from peerlock.net.charges import end_charges
+from peerlock.net.charges import belongs_to, end_charges
 from peerlock.net.places import check_name
 from peerlock.net.tracing import Tracer
 from peerlock.node.desk import FAILED, HELD, LOST, WAITING, Ticket
@@ -46,6 +46,7 @@ class Client:
         self.shell, self.link = shell, link
         self.orders: dict[int, Order] = {}
         shell.clients[self] = b""  # what works under its locks
+        self.owner = link.owner()  # the user at the other end, whose processes these are
         self.tracers: dict[str, Tracer] = {}
 
     def __call__(self, frame: Any) -> None:
@@ -81,8 +82,10 @@ class Client:
                 self.give_back(order)
                 self.say(call.number, True, None)
             case "charge":
-                before = self.shell.clients.get(self)
-                self.shell.clients[self] = str(said.get("group") or "").encode()
+                before, words = self.shell.clients.get(self), str(said.get("group") or "").encode()
+                if not belongs_to(words, self.owner):
+                    raise UsageError("A command under a lock must belong to the user who asks for the lock.")
+                self.shell.clients[self] = words
                 try:
                     self.shell.write_charges()
                 except RegistryError as problem:
@@ -138,7 +141,7 @@ class Client:
             self.say(order.number, True, grant)
         elif order.state in (LOST, FAILED):
             if order.state == LOST and self.shell.registry.leases:
-                end_charges(self.shell.clients.get(self, b""))  # others may have the lock from now on
+                self.end_charges()  # others may have the lock from now on
             self.orders.pop(order.number, None)
             self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
 
@@ -157,11 +160,14 @@ class Client:
             order.desk.cancel(order, self.shell.now())
         self.shell.core.flush()
 
+    def end_charges(self) -> bool:
+        return end_charges(self.shell.clients.get(self, b""), self.owner)
+
     def end(self) -> None:
         """The client is gone. What it started must be gone, too, before its locks are another's."""
         for tracer in self.tracers.values():
             tracer.stop()
-        if not end_charges(self.shell.clients.get(self, b"")):
+        if not self.end_charges():
             self.shell.after(0.05, self.end)
             return
         self.shell.clients.pop(self, None)

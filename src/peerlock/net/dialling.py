@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from peerlock.net.registry import Endpoint
+from peerlock.net.tls import SHUTDOWN_S, handshake_on
 
 Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
@@ -37,13 +38,35 @@ async def dialled(
         try:
             # Not wait_for: if it is cancelled in the moment in which the connection is there, nobody closes that.
             async with asyncio.timeout(connect_s):
-                return await loop.create_connection(
-                    make, host, port, ssl=tls, server_hostname=name if tls is not None else None,
-                    local_addr=(source, 0) if source is not None else None,
-                )  # fmt: skip
+                return await _connected(loop, make, (host, port), name, tls, source)
         except OSError as why:
             problem = why
     raise problem
+
+
+async def _connected(
+    loop: asyncio.AbstractEventLoop,
+    make: Callable[[], Made],
+    address: tuple[str, int],
+    name: str,
+    tls: ssl.SSLContext | None,
+    source: str | None,
+) -> tuple[Any, Made]:
+    made = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+    try:
+        made.setblocking(False)
+        if source is not None:
+            made.bind((source, 0))
+        await loop.sock_connect(made, address)
+        with handshake_on(made):
+            if tls is None:
+                return await loop.create_connection(make, sock=made)
+            return await loop.create_connection(
+                make, sock=made, ssl=tls, server_hostname=name, ssl_shutdown_timeout=SHUTDOWN_S
+            )
+    except BaseException:
+        made.close()
+        raise
 
 
 async def addresses(where: Endpoint) -> list[tuple[str, int]]:

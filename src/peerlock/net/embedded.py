@@ -86,9 +86,6 @@ class EmbeddedRegistry(LeasedRegistry):
         self.diallers[to].say(message)
         self.diallers[to].hang_up_if_silent(self.lease_s)
 
-    def descriptors(self) -> list[int]:
-        return [*super().descriptors(), *([self.booth.file.lock] if self.booth is not None else [])]
-
     async def _close(self) -> None:
         if self.booth is not None:
             self.booth.close()
@@ -105,7 +102,7 @@ class _MemberParty(Party):
     def not_let_in(self, line: Line, why: str) -> None:
         """One voter may be ill. If a majority says no, waiting does not help."""
         refusals, voters = self.registry.refusals, self.registry.residence.decision
-        refusals[line.dialled or ""] = f"the voter {line.dialled} does not let this node in: {why}"
+        refusals[line.dialled or ""] = f"the voter {line.dialled} at {line.host} does not let this node in: {why}"
         if sum(name in refusals for name in voters.electors) >= voters.majority:
             self.registry.residence.refuse(refusals[line.dialled or ""])
 
@@ -121,6 +118,9 @@ class _MemberParty(Party):
                 self.registry.residence.on_word(line.name, envelope.word, self.registry.clock())
             case Salute(sentence=sentence) if sentence:
                 line.end(sentence)
+
+    def unreached(self, sentence: str) -> None:
+        self.registry.shell.reason = sentence
 
     def complain(self, sentence: str) -> None:
         self.registry.residence.complain(sentence)

@@ -23,8 +23,10 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
+from peerlock.net.complaints import warn_once
 from peerlock.net.leased import Household, LeasedRegistry
-from peerlock.net.static import parse_address
+from peerlock.net.static import is_loopback, parse_address
+from peerlock.net.tls import check_readable, load, reason, refuses_us
 from peerlock.node.residence import AtStore
 from peerlock.node.store import Heartbeat, Look, Renew, Request, Snapshot, Swap
 from peerlock.node.voting import Decision
@@ -89,7 +91,7 @@ class EtcdStore:
         session = await self._session()
         import aiohttp
 
-        problem: Exception | None = None
+        problem = ""
         for _ in range(len(self.endpoints)):
             endpoint = self.endpoints[0]
             try:
@@ -129,11 +131,26 @@ class EtcdStore:
                 ) from None
             except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as why:
                 self._next(endpoint)
-                problem = why
+                problem = self._why(endpoint, why)
             except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, ValueError) as why:
+                if refuses_us(why.__cause__):
+                    raise RegistryError(
+                        f"etcd at {endpoint} refuses {self.etcd.cert or 'a client without a certificate'}: give cert and key "
+                        "under etcd that are of its authority for clients and have not expired"
+                    ) from None
                 self._next(endpoint)
-                raise OSError(f"{endpoint}: {str(why) or type(why).__name__}") from None
-        raise OSError(f"none of {', '.join(self.endpoints)} is reached: {problem}")
+                raise OSError(self._why(endpoint, why)) from None
+        raise OSError(f"{problem}, and so none of {', '.join(self.endpoints)} is reached")
+
+    def _why(self, endpoint: str, problem: Exception) -> str:
+        import aiohttp
+
+        cause = getattr(problem, "os_error", problem)
+        if isinstance(cause, ConnectionResetError) and endpoint.startswith("https"):
+            return f"{endpoint}: it has closed the connection in the middle of the handshake: does it speak TLS?"
+        if isinstance(problem, aiohttp.ServerDisconnectedError) and not endpoint.startswith("https"):
+            return f"{endpoint}: it has closed the connection without an answer: does it want https?"
+        return f"{endpoint}: {reason(cause)}"
 
     def _next(self, failed: str) -> None:
         """Another endpoint first, unless some other request has seen to that."""
@@ -222,13 +239,11 @@ def _context(etcd: Etcd) -> Any:
     if not any(endpoint.startswith("https") for endpoint in etcd.endpoints):
         return False
     try:
+        check_readable(etcd.ca, etcd.cert, etcd.key)
         made = ssl.create_default_context(cafile=etcd.ca)
-        if etcd.cert is not None:
-            made.load_cert_chain(etcd.cert, etcd.key)
-    except (OSError, ssl.SSLError) as problem:
-        raise UsageError(
-            f"The certificates for etcd cannot be used ({etcd.ca}, {etcd.cert}, {etcd.key}): {problem}."
-        ) from None
+        load(made, None, etcd.cert, etcd.key)
+    except (UsageError, OSError, ValueError) as problem:
+        raise UsageError(f"The certificates for etcd cannot be used: {problem}") from None
     return made
 
 
@@ -284,6 +299,11 @@ class EtcdRegistry(StoreRegistry):
             if scheme not in ("http", "https") or not address:
                 raise UsageError(f"An endpoint of etcd is http://HOST:PORT or https://HOST:PORT; got {endpoint!r}.")
             where.append(parse_address("etcd", address.rstrip("/")))
+            if scheme == "http" and not is_loopback(where[-1].host) and not rest.get("insecure"):
+                warn_once(
+                    f"{endpoint} is asked without TLS: whoever is on the way to etcd can change the group {group}"
+                    f"{' and read its password' if etcd.password else ''}. Write https://, with ca = under etcd."
+                )
         if not where:
             raise UsageError('Say where etcd is: endpoints = ["http://HOST:PORT", ...].')
         self.store = EtcdStore(group, etcd, rest.get("bind"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, PeerlockError, UsageError
+from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, PeerlockError, UsageError, shown
 from peerlock.node.desk import HELD, LOST, Desk, Ticket
 from peerlock.node.wire import Spoken
 
@@ -37,6 +37,8 @@ class AnyHold(Ticket):
         if self.state != HELD:
             raise LockLost(f"The lock {self.name} was released: this hold is over.")
         self._lock._node.alive()
+        if self.remaining() <= 0:  # in the middle of the core, where it cannot be noted
+            raise LockLost(f"The lock {self.name} is lost: the lease is over, and others may hold it now.")
 
     def remaining(self) -> float:
         """Seconds for which the hold is safe without another sign of life: for ever, where there is no lease."""
@@ -72,6 +74,18 @@ def already_held(who: str, name: str) -> AlreadyHeld:
     return AlreadyHeld(
         f"This {who} holds the lock {name} already and would wait for itself: use the hold that it has, or release it first."
     )
+
+
+def seconds(what: str, value: Any) -> float | None:
+    """A number of seconds that a caller gave; None: no limit. Checked before anything is asked for."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise UsageError(f"{what} must be a number of seconds, or None for no limit; got {shown(value)}.")
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
 
 
 def not_in_time(name: str, timeout: float) -> LockTimeout:

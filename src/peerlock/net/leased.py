@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import secrets
 import socket
@@ -20,12 +19,14 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from peerlock.errors import UsageError
+from peerlock.errors import UsageError, shown
+from peerlock.file_lock import give_up, open_locked
 from peerlock.net.bureau import Bureau, boottime, log
 from peerlock.net.charges import end_charges
 from peerlock.net.places import check_name, directory_for, listen_at, listen_on, make_private
 from peerlock.net.registry import Decision, Endpoint, Registry
-from peerlock.net.static import Tls, is_loopback, parse_address, tls_context
+from peerlock.net.static import Tls, check_tls, is_loopback, parse_address
+from peerlock.net.tls import contexts
 from peerlock.net.watchdog import Watchdog
 from peerlock.node.lease import RHO
 from peerlock.node.store import Request
@@ -42,17 +43,9 @@ def checked_lease(lease_s: float | None) -> float:
     if not SHORTEST_S <= lease_s <= LONGEST_S:
         raise UsageError(
             f"A lease is at least {SHORTEST_S} s, so that a busy machine can keep it, and at most {LONGEST_S:g}; "
-            f"got {lease_s!r}."
+            f"got {shown(lease_s)}."
         )
     return lease_s
-
-
-def check_tls(tls: Tls | None, insecure: bool, where: list[Endpoint]) -> None:
-    if tls is None and not insecure and not all(is_loopback(endpoint.host) for endpoint in where):
-        raise UsageError(
-            "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
-            "With insecure=True anybody who can reach the ports can take the locks."
-        )
 
 
 class LeasedRegistry(Registry):
@@ -84,7 +77,7 @@ class LeasedRegistry(Registry):
         self.name = check_name("node", name or f"{socket.gethostname().split('.')[0]}-{os.getpid()}")
         self.lease_s, self.stall_s = checked_lease(lease_s), STALL_S if stall_s is None else stall_s
         if not 0 < self.stall_s < inf:
-            raise UsageError(f"stall_s is a number of seconds above 0; got {stall_s!r}.")
+            raise UsageError(f"stall_s is a number of seconds above 0; got {shown(stall_s)}.")
         self.patience_s = self.lease_s
         self.resident = resident  # serves the command line
         if clock is not None:
@@ -93,8 +86,8 @@ class LeasedRegistry(Registry):
             self.steady = steady
         self.host, self.port = self._address(address, where)
         self.bind, self.source = bind or self.host, bind
-        check_tls(tls, insecure, [Endpoint(host=self.bind), *where])
-        self.tls_contexts = (tls_context(tls, server=False), tls_context(tls, server=True)) if tls is not None else None
+        check_tls(group, tls, insecure, [Endpoint(host=self.bind), *where])
+        self.tls_contexts = contexts(tls, self.name) if tls is not None else None
         self.path = self._place(state)
         self.me: Peer | None = None
         self.links: set[Peer] = set()
@@ -192,9 +185,8 @@ class LeasedRegistry(Registry):
         return self.tls_contexts[server] if self.tls_contexts is not None else None
 
     def greeted(self, peer: Peer, certificate: str | None) -> str | None:
-        if self.tls_contexts is not None and certificate != peer.name:
-            return f"it says to be {peer.name}, and its certificate is for {certificate}"
-        return None
+        why = self.misnamed(peer.name, certificate)
+        return f"it says to be {peer.name}, and {why}" if why else None
 
     def change(self, even_if_the_same: bool = False) -> Decision | None:
         if even_if_the_same:
@@ -245,21 +237,19 @@ class LeasedRegistry(Registry):
     def _end_orphans(self) -> None:
         for path in self.path.parent.glob(f"{self.path.name}.*.charges"):
             with contextlib.suppress(OSError):
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                descriptor = open_locked(path, os.O_RDWR, wait=False)
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    end_charges(os.pread(descriptor, 2**20, 0))
-                    path.unlink()
+                    if end_charges(os.pread(descriptor, 2**20, 0), os.fstat(descriptor).st_uid):
+                        path.unlink()
                 finally:
-                    os.close(descriptor)
+                    give_up(descriptor)
 
     def charge(self, words: bytes) -> None:
         if self.charges is None:
             if not words:
                 return
             path = self.path.with_name(f"{self.path.name}.{secrets.token_hex(6)}.charges")
-            self.charges = path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self.charges[1], fcntl.LOCK_EX)
+            self.charges = path, open_locked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, wait=True)
         _, descriptor = self.charges
         # Written over what was there before anything is cut off: killed in between, we have left nobody out.
         os.pwrite(descriptor, words.ljust(os.fstat(descriptor).st_size, b"\n"), 0)
@@ -300,7 +290,7 @@ class LeasedRegistry(Registry):
             path, descriptor = self.charges
             self.charges = None
             path.unlink(missing_ok=True)
-            os.close(descriptor)
+            give_up(descriptor)
         if self.watchdog is not None:
             self.watchdog.close()
             self.watchdog = None

@@ -12,24 +12,29 @@ import contextlib
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
 from peerlock.errors import ProtocolError
 from peerlock.net.certificates import name_in
+from peerlock.net.complaints import Complaints
 from peerlock.net.dialling import dialled
-from peerlock.net.link import long_lived
+from peerlock.net.link import host_of, long_lived
+from peerlock.net.listening import Listener, listen
 from peerlock.net.registry import Endpoint
+from peerlock.net.tls import ALERT_OF_TLS, HELLO_OF_TLS, NOT_TLS, ONLY_THERE, reason, refuses_us
 from peerlock.node.voting import Envelope, Salute, Word, enveloped, unsealed
-from peerlock.node.wire import LENGTH, incompatible
+from peerlock.node.wire import LARGEST_HELLO, LENGTH, incompatible
 
 log = logging.getLogger("peerlock")
 
 LARGEST = 2**20
 CONNECT_S = 1.0  # or a quarter of a lease: who is farther away than that cannot renew one
 SALUTE_S = 5.0
+CLOSE_S = 0.5  # for the other end to close, too
 AGAIN_S = (0.02, 0.1, 0.3, 0.5)
-STRANGERS = 256
+WAITING = 4 * 2**20  # bytes for somebody who does not read
 
 
 class Line(asyncio.Protocol):
@@ -44,6 +49,7 @@ class Line(asyncio.Protocol):
         self.epoch = -1
         self.buffer = bytearray()
         self.transport: asyncio.Transport | None = None
+        self.host = ""
         self.closed = asyncio.get_running_loop().create_future()
         self.late: asyncio.TimerHandle | None = None
         self.heard = 0.0
@@ -51,25 +57,27 @@ class Line(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        transport.set_write_buffer_limits(WAITING)
+        self.host = host_of(transport, port=self.dialled is not None)
         if self.party.closed:  # it came in while we went
             transport.abort()
             return
         made = transport.get_extra_info("socket")
         if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
             long_lived(made)
-        self.late = asyncio.get_running_loop().call_later(SALUTE_S, self.end, "it did not say who it is")
+        self.late = asyncio.get_running_loop().call_later(SALUTE_S, self.drop, "it did not say who it is")
         if self.dialled is not None:
             self.say(self.party.salute())
-        elif not self.party.admit(self):
-            self.end("too many that have not said who they are")
+        else:
+            self.party.admit(self)
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
         try:
             while len(self.buffer) >= LENGTH.size and not self.closed.done():
                 (length,) = LENGTH.unpack_from(self.buffer)
-                if length > LARGEST:
-                    raise ProtocolError(f"a frame of {length} bytes; the limit is {LARGEST}")
+                if length > (LARGEST if self.known else LARGEST_HELLO):
+                    raise ProtocolError(self.too_long(length))
                 if len(self.buffer) < LENGTH.size + length:
                     break
                 body = bytes(self.buffer[LENGTH.size : LENGTH.size + length])
@@ -77,6 +85,16 @@ class Line(asyncio.Protocol):
                 self.on_frame(unsealed(body))
         except ProtocolError as problem:
             self.end(str(problem))
+
+    def too_long(self, length: int) -> str:
+        first = length >> 16 if not self.known else 0
+        if first == HELLO_OF_TLS and self.transport is not None:
+            self.transport.write(NOT_TLS)
+        elif first == ALERT_OF_TLS and self.dialled is not None:
+            self.party.not_let_in(self, f"it {ONLY_THERE}")
+        if first in (HELLO_OF_TLS, ALERT_OF_TLS):
+            return f"it {ONLY_THERE}"
+        return f"a frame of {length} bytes; the limit is {LARGEST if self.known else LARGEST_HELLO}"
 
     def on_frame(self, envelope: Envelope) -> None:
         self.heard = asyncio.get_running_loop().time()
@@ -86,7 +104,8 @@ class Line(asyncio.Protocol):
         salute = envelope.word
         if not isinstance(salute, Salute):
             raise ProtocolError("the first frame is not a salute")
-        why = salute.sentence or self.unfit(salute)
+        # First the name: a refusal is a word of the voter that was dialled, and of no other node.
+        why = self.misnamed(salute) or salute.sentence or self.unfit(salute)
         if why:
             if not salute.sentence:
                 self.say(self.party.salute(why))
@@ -110,6 +129,9 @@ class Line(asyncio.Protocol):
                 f"{salute.name} takes a lease to be {salute.lease_s:g} s, and {self.party.name} {self.party.lease_s:g} s: "
                 "it must be the same for all nodes and voters of a group. Set lease_s"
             )
+        return ""
+
+    def misnamed(self, salute: Salute) -> str:
         if self.dialled is not None and (salute.name != self.dialled or not salute.voter):
             return f"it says to be {salute.name}, and the voter {self.dialled} was dialled"
         certificate = name_in(self.transport.get_extra_info("peercert")) if self.transport else None
@@ -123,13 +145,31 @@ class Line(asyncio.Protocol):
 
     def end(self, why: str) -> None:
         if not self.closed.done():
-            self.party.complain(f"line {'to' if self.dialled else 'from'} {self.name or 'somebody'} closed: {why}")
+            self.party.complain(f"line {self.other_end()} closed: {why}")
         if self.transport is not None:
             self.transport.close()
+
+    def pause_writing(self) -> None:
+        self.drop(f"more than {WAITING // 1024} KiB wait for it, and it does not read")
+
+    def drop(self, why: str) -> None:
+        """Close it, and forget what was not sent."""
+        if not self.closed.done():
+            self.party.complain(f"line {self.other_end()} closed: {why}")
+        if self.transport is not None:
+            asyncio.get_running_loop().call_soon(self.transport.abort)  # it may be in the middle of a write
+
+    def other_end(self) -> str:
+        who = f"to the voter {self.dialled}" if self.dialled else f"from {self.name or 'somebody'}"
+        return f"{who} at {self.host}"
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.late is not None:
             self.late.cancel()
+        if isinstance(exc, ssl.SSLError):
+            self.party.complain(f"line {self.other_end()} broken: {reason(exc)}")
+            if self.dialled is not None and not self.known and refuses_us(exc):
+                self.party.not_let_in(self, reason(exc))
         if not self.closed.done():
             self.closed.set_result(None)
         self.party.lost(self)
@@ -152,8 +192,8 @@ class Party:
         """Of our record, and the highest that we have seen of that voter."""
         return 0, 0
 
-    def admit(self, line: Line) -> bool:
-        return True
+    def admit(self, line: Line) -> None:
+        """Somebody has dialled, and has not said who it is."""
 
     def greeted(self, line: Line, envelope: Envelope) -> None:
         pass
@@ -167,8 +207,16 @@ class Party:
     def lost(self, line: Line) -> None:
         pass
 
+    complaints: Complaints | None = None
+
     def complain(self, sentence: str) -> None:
-        log.info("group %s: %s", self.group, sentence)
+        if self.complaints is None:
+            self.complaints = Complaints()
+        if self.complaints.are_new(sentence, time.monotonic()):
+            log.warning("group %s: %s", self.group, sentence)
+
+    def unreached(self, sentence: str) -> None:
+        """A voter that is dialled does not answer."""
 
 
 class Dialler:
@@ -186,10 +234,10 @@ class Dialler:
                 await self.once()
                 tries = 0
             except (OSError, TimeoutError, UnicodeError) as problem:
-                if tries == len(AGAIN_S):
-                    self.party.complain(
-                        f"the voter {self.name} at {self.where} is not reached: {str(problem) or 'no answer'}"
-                    )
+                sentence = f"the voter {self.name} at {self.where} is not reached: {reason(problem)}"
+                self.party.unreached(sentence)
+                if tries == len(AGAIN_S) or isinstance(problem, ssl.SSLError | ConnectionAbortedError):
+                    self.party.complain(sentence)
             await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
             tries += 1
 
@@ -228,15 +276,32 @@ async def connected(party: Party, name: str, where: Endpoint) -> tuple[asyncio.T
     )  # fmt: skip
 
 
-async def serve(party: Party, where: Endpoint) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(
-        lambda: Line(party), where.host, where.port, ssl=party.tls[1] if party.tls is not None else None,
-        reuse_address=True,
-    )  # fmt: skip
+async def hang_up(transport: asyncio.Transport, line: Line) -> None:
+    """What was said goes out, and nothing is left open when the event loop ends."""
+    transport.close()
+    await asyncio.wait([line.closed], timeout=CLOSE_S)
+    transport.abort()
 
 
-def close_server(server: asyncio.Server | None) -> None:
+async def serve(party: Party, where: Endpoint) -> Server:
+    found = await asyncio.get_running_loop().run_in_executor(None, listen, where.host, where.port)
+    tls = party.tls[1] if party.tls is not None else None
+    return Server([Listener(made, lambda: Line(party), tls, party.complain) for made in found])
+
+
+class Server:
+    def __init__(self, listeners: list[Listener]) -> None:
+        self.listeners = listeners
+
+    def is_serving(self) -> bool:
+        return not all(listener.closed for listener in self.listeners)
+
+    def close(self) -> None:
+        for listener in self.listeners:
+            listener.close()
+
+
+def close_server(server: Server | None) -> None:
     if server is not None:
         with contextlib.suppress(RuntimeError):
             server.close()

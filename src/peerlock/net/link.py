@@ -6,17 +6,25 @@ goes on.
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
 from peerlock.errors import ProtocolError, RegistryError
-from peerlock.node.wire import LARGEST_HELLO, LENGTH, UNREADABLE, Peer, Said, unpacked
+from peerlock.net.tls import ALERT_OF_TLS, HELLO_OF_TLS, NOT_TLS, ONLY_THERE
+from peerlock.node.wire import LARGEST, LARGEST_HELLO, LENGTH, UNREADABLE, Peer, Said, unpacked
 
 if TYPE_CHECKING:
     from peerlock.net.shell import Shell
 
 HEAD, unpack_length = LENGTH.size, LENGTH.unpack_from
 FIRST = 2048  # bytes of a link's buffer, until it needs more
+
+# Bytes that may wait to be sent. Whoever lets more pile up does not read, and must not cost the node its memory.
+FOR_A_STRANGER = 2**16
+FOR_A_CLIENT = LARGEST + 4 * 2**20  # one answer, however large, and a few small ones
+FOR_A_PEER = 64 * 2**20  # reports and what is sent again after a broken link
 
 
 class Link:
@@ -31,8 +39,12 @@ class Link:
         self.whole = memoryview(self.buffer)
         self.start = self.end = 0
         self.limit = LARGEST_HELLO
+        self.most = FOR_A_STRANGER if dialled is None else FOR_A_PEER
         self.certificate: str | None = None
+        self.refused = False  # we have ended it, for what came made no sense
+        self.greeted_at = 0.0  # when the node that we have dialled has answered
         self.local = False  # a Unix socket
+        self.host = ""  # where the other end is, if it has dialled us
         self.closed = False
 
     # The rest of a link is the shell's.
@@ -42,6 +54,24 @@ class Link:
 
     def close(self) -> None:
         raise NotImplementedError
+
+    def owner(self) -> int:
+        """The user at the other end of a Unix socket; -1: not known."""
+        return -1
+
+    def drop(self) -> None:
+        """Close it, and forget what was not sent."""
+        raise NotImplementedError
+
+    def trust(self, most: int) -> None:
+        """The other end is known: it may say more, and be told more."""
+        self.limit, self.most = LARGEST, most
+
+    def choked(self) -> None:
+        self.shell.complain(
+            f"link {self.shell.other_end(self)} closed: more than {self.most // 1024} KiB wait for it, and it does not read"
+        )
+        self.drop()
 
     # -- in ------------------------------------------------------------------------------------------
 
@@ -76,11 +106,13 @@ class Link:
         """That many bytes are there (asyncio's name for it). Frames are handled one by one; a bad one ends the link."""
         self.end = end = self.end + nbytes
         shell, first, length = self.shell, self.start + HEAD, 0
+        core = shell.core
+        core.busy = True
         try:
             while first <= end and not self.closed:
                 (length,) = unpack_length(self.buffer, self.start)
                 if length > self.limit:
-                    raise ProtocolError(f"a frame of {length} bytes; the limit is {self.limit}")
+                    raise ProtocolError(self.too_long(length))
                 after = first + length
                 if after > end:
                     if after > len(self.buffer):
@@ -96,6 +128,8 @@ class Link:
             shell.ends(self, str(problem))
         except UNREADABLE as problem:
             shell.ends(self, f"a frame of {length} bytes is no message of this protocol: {problem}")
+        finally:
+            core.busy = False
         if self.start == self.end:
             self.start = self.end = 0
             if len(self.buffer) > 65536:
@@ -103,6 +137,32 @@ class Link:
                 self.whole = memoryview(self.buffer)
         if shell.core.table.dirty:
             shell.core.flush()
+
+    def too_long(self, length: int) -> str:
+        first = length >> 16 if self.peer is None and self.client is None else 0
+        if first == HELLO_OF_TLS:
+            self.write(NOT_TLS)
+        elif first == ALERT_OF_TLS and self.dialled is not None:
+            self.shell.refuse(f"{self.dialled.name} at {self.shell.registry.endpoint(self.dialled)} {ONLY_THERE}")
+        if first in (HELLO_OF_TLS, ALERT_OF_TLS):
+            return f"it {ONLY_THERE}"
+        return f"a frame of {length} bytes; the limit is {self.limit}"
+
+
+def host_of(transport: asyncio.BaseTransport, port: bool = False) -> str:
+    """Where the other end is. The port of who has dialled is left out: it is another one each time."""
+    name = transport.get_extra_info("peername")
+    if not isinstance(name, tuple):
+        return ""
+    return f"{name[0]}:{name[1]}" if port else str(name[0])
+
+
+def user_of(made: socket.socket | None) -> int:
+    """The user that a Unix socket was connected by, as the kernel says."""
+    if made is None or made.family != socket.AF_UNIX:
+        return -1
+    _, user, _ = struct.unpack("3i", made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(user)
 
 
 def long_lived(made: socket.socket) -> None:

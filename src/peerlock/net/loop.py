@@ -8,19 +8,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
+from peerlock.errors import UsageError
 from peerlock.net.awake import Awake
 from peerlock.net.certificates import name_in
 from peerlock.net.dialling import dialled
-from peerlock.net.link import Link, long_lived
+from peerlock.net.link import Link, host_of, long_lived, user_of
+from peerlock.net.listening import Listener, most_strangers
 from peerlock.net.places import short_name
 from peerlock.net.registry import Registry
-from peerlock.net.shell import HELLO_S, STRANGERS, Shell
+from peerlock.net.shell import HELLO_S, Shell, nodes_of_this_process
 from peerlock.node.desk import Limits
 from peerlock.node.wire import Peer
 
+CLOSE_S = 0.5  # for links to be closed on both sides
 CONNECT_S = 3.0  # then it is tried anew: the kernel would ask again less and less often
 
 
@@ -29,17 +36,19 @@ class AioLink(Link, asyncio.BufferedProtocol):
     late: asyncio.TimerHandle | None = None  # until it has said who it is
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]  # those of uvloop are not of asyncio's classes
+        self.transport = writes = cast(asyncio.Transport, transport)  # those of uvloop are not of asyncio's classes
         self.shell.up.add(self)
         made = transport.get_extra_info("socket")
         if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
             long_lived(made)
+        writes.set_write_buffer_limits(self.most)
         self.certificate = name_in(transport.get_extra_info("peercert"))
         if self.dialled is not None:
             self.shell.connected(self)
         else:
             assert isinstance(self.shell, Looped)
             self.local = made is not None and made.family == socket.AF_UNIX
+            self.host = host_of(transport)
             self.shell._unknown(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -49,7 +58,12 @@ class AioLink(Link, asyncio.BufferedProtocol):
         if self.late is not None:
             self.late.cancel()
             self.shell._strangers.pop(self, None)  # type: ignore[attr-defined]
+        if isinstance(exc, ssl.SSLError) and not self.closed:
+            self.shell.broken(self, exc)
         self.shell.lost(self)
+
+    def owner(self) -> int:
+        return user_of(self.transport.get_extra_info("socket") if self.transport is not None else None)
 
     def write(self, data: bytes) -> None:
         if self.transport is not None and not self.closed:
@@ -60,17 +74,31 @@ class AioLink(Link, asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.close()
 
+    def drop(self) -> None:
+        self.closed = True
+        if self.transport is not None:
+            asyncio.get_running_loop().call_soon(self.transport.abort)  # it may be in the middle of a write
+
+    def trust(self, most: int) -> None:
+        super().trust(most)
+        if self.transport is not None:
+            self.transport.set_write_buffer_limits(most)
+
+    def pause_writing(self) -> None:
+        if not self.closed:
+            self.choked()
+
 
 class Looped(Shell):
     """The shell of a node on an event loop."""
 
     def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         # The clock of every loop but one in virtual time, without the call in between.
         self._time = self._loop.time if getattr(self._loop, "virtual", False) else registry.clock
-        self._servers: list[asyncio.Server] = []
-        self._listening: list[socket.socket] = []
+        self._listeners: list[Listener] = []
         self._strangers: dict[AioLink, None] = {}  # the oldest first
+        self._most = most_strangers()
         self._tasks: set[asyncio.Task[None]] = set()
         virtual = getattr(self._loop, "virtual", False)  # there no time passes while somebody is awake
         if (limits or Limits()).stay_awake and not virtual:
@@ -85,7 +113,8 @@ class Looped(Shell):
         return self._loop.is_closed()
 
     def descriptors(self) -> list[int]:
-        found = [listener.fileno() for listener in self._listening]
+        sockets = [made for each in self._listeners for made in (each.listening, *each.coming.values())]
+        found = [made.fileno() for made in sockets]
         for link in self.up:
             if isinstance(link, AioLink) and link.transport is not None:
                 made = link.transport.get_extra_info("socket")
@@ -94,7 +123,7 @@ class Looped(Shell):
 
     def post(self, act: Callable[[], None]) -> None:
         def run() -> None:
-            act()
+            self.at_work(act)
             self.core.flush()
 
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -113,9 +142,21 @@ class Looped(Shell):
         if table.gate and self._time() >= table.until:
             self.core.lapse(self._time())
             self.core.flush()
+        if table.gate and not self.stands():
+            self.uproot()
 
     def after(self, seconds: float, act: Callable[[], None]) -> asyncio.Handle:
-        return self._loop.call_soon(act) if seconds <= 0 else self._loop.call_later(seconds, act)
+        if seconds <= 0:
+            return self._loop.call_soon(self.at_work, act)
+        return self._loop.call_later(seconds, self.at_work, act)
+
+    def at_work(self, act: Callable[[], None]) -> None:
+        """Do something with the core. A finalizer that runs meanwhile may not."""
+        self.core.busy = True
+        try:
+            act()
+        finally:
+            self.core.busy = False
 
     def connect(self, peer: Peer) -> None:
         task = self._loop.create_task(self._connect(peer))
@@ -134,33 +175,20 @@ class Looped(Shell):
                     source=self.registry.source, connect_s=CONNECT_S,
                 )  # fmt: skip
         except OSError as problem:
-            self.not_connected(peer, str(problem) or "no answer")
+            self.not_connected(peer, problem)
 
     def relisten(self) -> None:
         self._unlisten()
-        self._listening = self.registry.listeners()
-        for listener in self._listening:
-            task = self._loop.create_task(self._listen(listener))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._listeners = [self._listener(listening) for listening in self.registry.listeners()]
+
+    def _listener(self, listening: socket.socket) -> Listener:
+        tls = self.registry.tls(server=True) if listening.family != socket.AF_UNIX else None
+        return Listener(listening, lambda: AioLink(self, None), tls, self.complain)
 
     def _unlisten(self) -> None:
-        for server in self._servers:
-            server.close()
-        for listener in self._listening:
-            listener.close()  # one whose server was not made yet
-        self._servers, self._listening = [], []
-
-    async def _listen(self, listener: socket.socket) -> None:
-        make = lambda: AioLink(self, None)  # noqa: E731
-        if listener.family == socket.AF_UNIX:
-            server = await self._loop.create_unix_server(make, sock=listener)
-        else:
-            server = await self._loop.create_server(make, sock=listener, ssl=self.registry.tls(server=True))
-        if listener in self._listening:
-            self._servers.append(server)
-        else:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
 
     def _unknown(self, link: AioLink) -> None:
         """Somebody has dialled and has not said who it is. It has a little time for that."""
@@ -169,13 +197,14 @@ class Looped(Shell):
             return
         self._strangers[link] = None
         link.late = self._loop.call_later(HELLO_S, self._late, link)
-        if len(self._strangers) > STRANGERS:
+        if len(self._strangers) > self._most:
             self._late(next(iter(self._strangers)))
 
     def _late(self, link: AioLink) -> None:
         self._strangers.pop(link, None)
         if link.peer is None and link.client is None and not link.closed:
-            self.ends(link, "somebody dialled and did not say who it is")
+            self.ends(link, "it did not say who it is")
+            link.drop()
 
     def fall_silent(self) -> None:
         """Nobody is spoken to any more."""
@@ -184,3 +213,22 @@ class Looped(Shell):
         for task in list(self._tasks):
             task.cancel()
         self._unlisten()
+
+    async def hung_up(self) -> None:
+        """A link with TLS is closed when the other end has closed it, too: the event loop must not end before."""
+        end = time.monotonic() + CLOSE_S
+        while self.up and time.monotonic() < end:
+            await asyncio.sleep(0.002)
+
+
+def refuse_on_the_loop_of(group: str) -> None:
+    """To wait on this thread for a group of which its event loop runs a member would be to wait for oneself."""
+    loop = asyncio._get_running_loop()
+    if loop is not None and any(
+        isinstance(node, Looped) and node._loop is loop and node.group == group and not node.closing
+        for node in list(nodes_of_this_process)
+    ):
+        raise UsageError(
+            f"The event loop of this thread has a node of the group {group} already, which could not answer while "
+            "peerlock.sync.join waits: use that node, or call await asyncio.to_thread(peerlock.sync.join, ...)."
+        )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from peerlock.errors import UsageError
+from peerlock.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from peerlock.net.shell import Shell
@@ -71,6 +71,8 @@ class Metrics:
 
 def serve(node: Shell, port: int) -> None:
     """A page for Prometheus on loopback."""
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
+        raise UsageError(f"Metrics need a port from 1 to 65535; got {shown(port)}.")
     client = _client()
     registry = client.CollectorRegistry()
     registry.register(Metrics(node))

@@ -11,7 +11,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlock.errors import UsageError
-from peerlock.net.lines import Line, Party, connected
+from peerlock.net.lines import Line, Party, connected, hang_up
 from peerlock.net.places import check_name
 from peerlock.net.registry import Endpoint
 from peerlock.net.static import parse_address
@@ -42,11 +42,11 @@ async def give_order(
         client = _Operator(group, tls, name, order)
         where: Endpoint = parse_address(voter, address)
         try:
-            transport, _ = await connected(client, voter, where)
+            transport, line = await connected(client, voter, where)
             try:
                 return await asyncio.wait_for(client.outcome, ORDER_S)
             finally:
-                transport.close()
+                await hang_up(transport, line)
         except (OSError, TimeoutError) as problem:
             problems.append(f"{voter} at {where}: {str(problem) or 'no answer'}")
             if client.asked:
@@ -188,6 +188,10 @@ class _Operator(Party):
     def greeted(self, line: Line, envelope: Envelope) -> None:
         self.asked = True
         line.say(self.order)
+
+    def not_let_in(self, line: Line, why: str) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(ConnectionError(why))
 
     def hear(self, line: Line, envelope: Envelope) -> None:
         if isinstance(envelope.word, Outcome) and not self.outcome.done():

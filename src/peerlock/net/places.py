@@ -8,10 +8,10 @@ import pwd
 import re
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from peerlock.errors import RegistryError, UsageError
+from peerlock.errors import RegistryError, UsageError, shown
 
 MACHINE = Path("/etc/machine-id")
 LONGEST = 100  # bytes of a path that a socket can be bound to
@@ -21,30 +21,56 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 def check_name(what: str, name: str) -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} cannot be the name of a {what}: use up to 64 letters, digits, dots, dashes and underscores."
+            f"{shown(name)} cannot be the name of a {what}: use up to 64 letters, digits, dots, dashes and underscores."
         )
     return name
+
+
+def lock_names(names: Iterable[str]) -> list[str]:
+    """Names of several locks, each once, in the order in which every caller takes them."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise UsageError(f"lock_all needs the names of locks, as in lock_all(['orders', 'stock']); got {shown(names)}.")
+    return sorted({check_name("lock", name) for name in names})
 
 
 def directory_for(group: str) -> Path:
     """Depends on the machine, the user and the group, and never on the environment."""
     check_name("group", group)
-    uid = os.geteuid()
+    # Two places would be two groups: what cannot be read at the moment is an error, and never another place.
+    return home_of(os.geteuid(), group) / ".local" / "state" / "peerlock" / machine_name(group) / group
+
+
+def machine_name(group: str) -> str:
+    """What tells this machine from others that have the same home directory. A container may have no machine-id."""
     try:
-        machine = MACHINE.read_text().strip()[:12]
-    except OSError:
-        machine = ""
-    machine = machine or check_name("host", socket.gethostname())
-    # The home is what the user database says, and if that is not there there is no other: two places would be two groups.
-    home = None
-    with contextlib.suppress(KeyError, OSError):
-        said = Path(pwd.getpwuid(uid).pw_dir)
-        home = said if said.is_absolute() and said.stat().st_uid == uid else None
-    if home is None:
+        found = MACHINE.read_text().strip()
+    except FileNotFoundError:
+        found = ""
+    except (OSError, UnicodeDecodeError) as problem:
         raise RegistryError(
-            f"User {uid} has no home of its own, where the group {group} would have its place: give a directory with dir=."
-        )
-    return home / ".local" / "state" / "peerlock" / machine / group
+            f"{MACHINE} cannot be read ({problem}), so the place of the group {group} is not known: try again, "
+            "or give a directory with dir=."
+        ) from None
+    if found == "uninitialized":
+        raise RegistryError(f"{MACHINE} is not set yet, so the place of the group {group} is not known: try again.")
+    return found[:12] or check_name("host", socket.gethostname())
+
+
+def home_of(uid: int, group: str) -> Path:
+    """The home directory that the user database names; there is no other."""
+    why = "it has none of its own"
+    try:
+        home = Path(pwd.getpwuid(uid).pw_dir)
+        if home.is_absolute() and home.stat().st_uid == uid:
+            return home
+    except KeyError:
+        why = "the user database does not know it"
+    except OSError as problem:
+        why = f"{problem.filename}: {problem.strerror}"
+    raise RegistryError(
+        f"User {uid} has no home directory where the group {group} would have its place ({why}): "
+        "give a directory with dir=."
+    )
 
 
 def make_private(directory: Path) -> None:

@@ -23,13 +23,16 @@ from typing import Any
 from peerlock.errors import PeerlockError
 from peerlock.net.certificates import name_in
 from peerlock.net.dialling import is_numeric, resolved
-from peerlock.net.link import Link, long_lived
+from peerlock.net.link import Link, long_lived, user_of
+from peerlock.net.listening import NO_ROOM, most_strangers
 from peerlock.net.places import short_name
 from peerlock.net.registry import Endpoint, Registry
-from peerlock.net.shell import HELLO_S, STRANGERS, Shell, log
+from peerlock.net.shell import HELLO_S, Shell, log
+from peerlock.net.tls import NO_TLS, alert, reason
 from peerlock.node.desk import Limits
 from peerlock.node.wire import Peer
 
+CONNECT_S = 3.0  # then it is tried anew
 ACCEPT_AGAIN_S = 1.0  # when this process or the machine has no room for another socket
 
 
@@ -71,6 +74,8 @@ class ThreadLink(Link):
                 self.out += data[sent:]
         if self.out:
             self.watch()
+            if len(self.out) > self.most:
+                self.choked()
 
     def send(self, data: bytes | bytearray) -> int:
         try:
@@ -81,13 +86,16 @@ class ThreadLink(Link):
             self.node.soon(self.gone)  # the reader finds out why
             return len(data)
 
+    def owner(self) -> int:
+        return user_of(self.socket)
+
     def ready(self, mask: int) -> None:
         """The selector says so."""
         if self.connecting:
             self.connecting = False
             problem = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if problem:
-                self.fail(os.strerror(problem))
+                self.fail(OSError(problem, os.strerror(problem)))
                 return
             self.node.connects(self)
             return
@@ -109,7 +117,9 @@ class ThreadLink(Link):
             self.watch()
             return
         except (OSError, ValueError) as problem:
-            self.fail(f"TLS: {problem}")
+            if isinstance(problem, ssl.SSLError) and reason(problem) == NO_TLS:
+                alert(self.socket, b"")
+            self.fail(problem)
             return
         self.shaking = False
         self.certificate = name_in(self.socket.getpeercert())
@@ -121,6 +131,9 @@ class ThreadLink(Link):
                 count = self.socket.recv_into(self.room())
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
                 return
+            except ssl.SSLError as problem:
+                self.node.broken(self, problem)
+                count = 0
             except OSError:
                 count = 0
             if not count:
@@ -128,12 +141,12 @@ class ThreadLink(Link):
                 return
             self.buffer_updated(count)
 
-    def fail(self, why: str) -> None:
+    def fail(self, problem: OSError | ValueError) -> None:
         self.shut()
         if self.dialled is not None:
-            self.node.not_connected(self.dialled, why)
-        else:
-            log.warning("group %s: a link that came was not made: %s", self.node.group, why)
+            self.node.not_connected(self.dialled, problem if isinstance(problem, OSError) else str(problem))
+        elif not isinstance(problem, ConnectionResetError | ssl.SSLEOFError):  # else it has left without a word
+            self.node.complain(f"a connection from {self.host} was not let in: {reason(problem)}")
 
     def gone(self) -> None:
         """The other side is gone."""
@@ -144,7 +157,7 @@ class ThreadLink(Link):
         if self.wants:
             self.node.selector.unregister(self.socket)
             self.wants = 0
-        self.node.strangers.discard(self)
+        self.node.strangers.pop(self, None)
         self.node.up.discard(self)
         if self.socket.fileno() < 0:
             return False
@@ -161,6 +174,12 @@ class ThreadLink(Link):
         self.closed = True
         self.node.soon(self.gone)
 
+    def drop(self) -> None:
+        if not self.closed:
+            self.out.clear()
+            self.closed = True
+            self.node.soon(self.gone)
+
 
 class Reader(Shell):
     """The shell of a node, with a thread of its own."""
@@ -173,7 +192,8 @@ class Reader(Shell):
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self.number = 0
         self.listening: list[socket.socket] = []
-        self.strangers: set[ThreadLink] = set()
+        self.strangers: dict[ThreadLink, None] = {}  # the oldest first
+        self.most = most_strangers()
         self.bell, self.rope = socket.socketpair()
         self.bell.setblocking(False)
         self.rope.setblocking(False)
@@ -184,6 +204,10 @@ class Reader(Shell):
     def post(self, act: Callable[[], None]) -> None:
         self.inbox.append(act)
         self.ring()
+
+    def is_in_core(self) -> bool:
+        """Has this very thread the mutex? Then a handler or a finalizer runs in the middle of the node's work."""
+        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # as `threading.Condition` does
 
     def after_fork(self) -> None:
         self.mutex = threading.RLock()  # whoever had it is not here
@@ -234,13 +258,16 @@ class Reader(Shell):
                 wait = max(0.0, self.timers[0][0] - self.now()) if self.timers else None
             events = self.selector.select(wait)
             with self.mutex:
-                for key, mask in events:
-                    self._shielded(lambda key=key, mask=mask: self._one(key, mask), key.data)  # type: ignore[misc]
-                while self.inbox:
-                    self._shielded(self.inbox.popleft())
-                while self.timers and self.timers[0][0] <= self.now():
-                    self._shielded(heappop(self.timers)[2])
-                self.core.flush()
+                self._handle(events)
+
+    def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
+        for key, mask in events:
+            self._shielded(lambda key=key, mask=mask: self._one(key, mask), key.data)  # type: ignore[misc]
+        while self.inbox:
+            self._shielded(self.inbox.popleft())
+        while self.timers and self.timers[0][0] <= self.now():
+            self._shielded(heappop(self.timers)[2])
+        self.core.flush()
 
     def _shielded(self, act: Callable[[], None], link: Any = None) -> None:
         """What goes wrong with one link, or with one thing that was to be done, must not end the reader."""
@@ -263,21 +290,21 @@ class Reader(Shell):
 
     def _accept(self, listening: Any) -> None:
         try:
-            made, _ = listening.accept()
+            made, address = listening.accept()
         except OSError as problem:
-            if problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            if problem.errno in NO_ROOM:
                 self.complain(f"a link that came was not made: {problem.strerror}")
                 self.selector.unregister(listening)  # or the reader would do nothing else
                 self.after(ACCEPT_AGAIN_S, lambda: self._listen_again(listening))
             return
         made.setblocking(False)
-        self._take_in(made)
+        self._take_in(made, str(address[0]) if made.family != socket.AF_UNIX else "")
 
     def _listen_again(self, listening: socket.socket) -> None:
         if listening in self.listening:
             self.selector.register(listening, selectors.EVENT_READ, "accept")
 
-    def _take_in(self, made: socket.socket) -> None:
+    def _take_in(self, made: socket.socket, host: str) -> None:
         if made.family != socket.AF_UNIX:
             long_lived(made)
         local = made.family == socket.AF_UNIX
@@ -290,17 +317,17 @@ class Reader(Shell):
                 self.complain(f"a link that came was not made: {problem}")
                 return
         link = ThreadLink(self, None, made, connecting=False)
-        link.shaking, link.local = tls is not None, local
-        self.strangers.add(link)
+        link.shaking, link.local, link.host = tls is not None, local, host
+        self.strangers[link] = None
         self.after(HELLO_S, lambda: self._late(link))
-        if len(self.strangers) > STRANGERS:
+        if len(self.strangers) > self.most:
             self._late(next(iter(self.strangers)))
         link.watch()
 
     def _late(self, link: ThreadLink) -> None:
-        self.strangers.discard(link)
+        self.strangers.pop(link, None)
         if link.peer is None and link.client is None and not link.closed:
-            self.ends(link, "somebody dialled and did not say who it is")
+            self.ends(link, "it did not say who it is")
 
     def connect(self, peer: Peer) -> None:
         where = self.registry.endpoint(peer)
@@ -314,7 +341,7 @@ class Reader(Shell):
         try:
             found = resolved(where)
         except OSError as problem:
-            why = str(problem)
+            why = problem
             self.post(lambda: self.not_connected(peer, why))
         else:
             self.post(lambda: self._connect(peer, where, found))
@@ -338,17 +365,22 @@ class Reader(Shell):
         except OSError as why:
             if made is not None:
                 made.close()
-            self.soon(lambda why=why: self.not_connected(peer, str(why)))  # type: ignore[misc]
+            self.soon(lambda why=why: self.not_connected(peer, why))  # type: ignore[misc]
             return
         if problem not in (0, errno.EINPROGRESS, errno.EAGAIN):
             made.close()
-            self.soon(lambda: self.not_connected(peer, os.strerror(problem)))
+            self.soon(lambda: self.not_connected(peer, OSError(problem, os.strerror(problem))))
             return
         link = ThreadLink(self, peer, made, connecting=bool(problem))
+        self.after(CONNECT_S, lambda: self._unconnected(link))
         if problem:
             link.watch()
         else:
             self.soon(lambda: self.connects(link))
+
+    def _unconnected(self, link: ThreadLink) -> None:
+        if (link.connecting or link.shaking) and not link.closed:
+            link.fail(TimeoutError())
 
     def connects(self, link: ThreadLink) -> None:
         """The socket is connected; TLS comes first."""
@@ -363,7 +395,7 @@ class Reader(Shell):
         try:
             link.socket = tls.wrap_socket(link.socket, server_hostname=link.dialled.name, do_handshake_on_connect=False)
         except (OSError, ValueError) as problem:
-            link.fail(str(problem))
+            link.fail(problem)
             return
         link.shaking = True
         link.shake()

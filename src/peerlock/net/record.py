@@ -11,7 +11,6 @@ a copy is found out by whoever has heard of a later one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from pathlib import Path
@@ -20,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError
+from peerlock.file_lock import give_up, open_locked
 from peerlock.net.places import write_durably
 from peerlock.node.voter import Record
 
@@ -42,17 +42,13 @@ class RecordFile:
 
     def _lock(self) -> int:
         try:
-            fd = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as problem:
-            raise RegistryError(f"{self.path}.lock cannot be opened: {problem.strerror}.") from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
+            return open_locked(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, wait=False)
+        except BlockingIOError:
             raise RegistryError(
                 f"The voter {self.name} of the group {self.group} runs already on this host ({self.path}.lock is taken)."
             ) from None
-        return fd
+        except OSError as problem:
+            raise RegistryError(f"{self.path}.lock cannot be opened and locked: {problem.strerror}.") from None
 
     def read(self, first_start: bool, first: Record) -> Stored:
         what_to_do = (
@@ -91,5 +87,5 @@ class RecordFile:
 
     def close(self) -> None:
         if self.lock >= 0:
-            os.close(self.lock)
+            give_up(self.lock)
             self.lock = -1

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.errors import UsageError
+from peerlock.errors import RegistryError, UsageError
 from peerlock.node.core import PATIENCE_S
 from peerlock.node.voting import Decision
 from peerlock.node.wire import Peer, Tell
@@ -36,6 +36,7 @@ class Registry:
     """The base of all kinds; what one does not need it leaves alone."""
 
     kind = ""
+    name = ""  # of this node
     dials = False  # it makes the links itself
     leases = False  # a node may believe for a time only: the registry calls `shell.leased` again and again
     outside = False  # who is not in the newest view need not ask again: the registry takes it in when it can
@@ -49,6 +50,14 @@ class Registry:
         """A new incarnation of this node, which is there from now on and wants to be a member."""
         raise NotImplementedError
 
+    def stands(self) -> bool:
+        """Is what keeps the group where this node found it? False: everything that is held is lost."""
+        return True
+
+    def lost(self) -> RegistryError:
+        """What to say if it does not stand."""
+        return RegistryError(f"The registry of the group is gone ({self.kind}).")
+
     def listeners(self) -> list[socket.socket]:
         """Sockets that listen for this incarnation, and for the command line."""
         raise NotImplementedError
@@ -59,6 +68,12 @@ class Registry:
 
     def tls(self, server: bool) -> ssl.SSLContext | None:
         return None
+
+    def misnamed(self, name: str, certificate: str | None) -> str | None:
+        """Why the owner of that certificate is not the node of that name; None: it is, or there are no certificates."""
+        if self.tls(server=False) is None or certificate == name:
+            return None
+        return f"its certificate is for {certificate}"
 
     def greeted(self, peer: Peer, certificate: str | None) -> str | None:
         """Somebody says to be that peer. Why it is not let in; None: it is."""

@@ -11,20 +11,32 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import ssl
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from peerlock.contract import Mode
-from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, RegistryError, UsageError
-from peerlock.net.charges import end_charges
-from peerlock.net.link import Link
+from peerlock.errors import (
+    AfterFork,
+    LockTimeout,
+    NodeClosed,
+    PeerlockError,
+    ProtocolError,
+    RegistryError,
+    UsageError,
+    shown,
+)
+from peerlock.net.complaints import Complaints
+from peerlock.net.link import FOR_A_CLIENT, FOR_A_PEER, Link
 from peerlock.net.registry import Decision, Registry
 from peerlock.net.status import NodeStatus, node_status
+from peerlock.net.tls import reason, refuses_us
 from peerlock.node.core import Core
 from peerlock.node.desk import Desk, Limits
+from peerlock.node.host import GroupLost
 from peerlock.node.wire import (
-    LARGEST,
     OLDEST,
     VERSION,
     Frame,
@@ -42,17 +54,17 @@ log = logging.getLogger("peerlock")
 T = TypeVar("T")
 
 AGAIN_S = 0.02  # to ask the gate again, after somebody was about to leave us out
-STRANGERS = 256  # links at one time that have not said who they are
 HELLO_S = 10.0  # to say so
 PATIENCE_S = 2.5  # with somebody who keeps us from believing
+LOWEST = 2**31 - 1  # priority; a larger number might not fit into a message
 REDIAL_S = (0.0, 0.02, 0.1, 0.5, 1.0)
 
 
-_nodes: weakref.WeakSet[Shell] = weakref.WeakSet()
+nodes_of_this_process: weakref.WeakSet[Shell] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for node in list(_nodes):
+    for node in list(nodes_of_this_process):
         node.after_fork()
 
 
@@ -80,13 +92,14 @@ class Shell:
         self.closing = False
         self.outside = False  # the group went on without us, and we are about to join again
         self.refused_since: float | None = None  # believing
-        self.refusals: dict[str, float] = {}  # sentences of late, so that a log is not filled with one
+        self.complaints = Complaints()
+        self.reason = ""  # the last thing that went wrong: whoever waits to join may want to know
         self.clients: dict[Any, bytes] = {}  # connections of the command line, and what works under their locks
         self.listeners: set[Callable[[], None]] = set()  # to the start of an epoch
         self.asking: set[Callable[[], None]] = set()  # for a status
         self.on_started: Callable[[], None] | None = None
         registry.shell = self
-        _nodes.add(self)
+        nodes_of_this_process.add(self)
 
     # -- for users ---------------------------------------------------------------------------------------
 
@@ -105,14 +118,18 @@ class Shell:
 
     def choice(self, algorithm: str | None, priority: int | None) -> tuple[Spoken, Mode, int]:
         """What a lock is made with."""
+        if algorithm is not None and not isinstance(algorithm, str):
+            raise UsageError(f"An algorithm is given by its name; got {shown(algorithm)}.")
         chosen = self.algorithm if algorithm is None else spoken(algorithm)
         if priority is not None:
             if algorithm is None:
                 chosen = spoken("ricart-agrawala-priority")
             if chosen.chosen.name != "ricart-agrawala-priority":
                 raise UsageError(f"{chosen.chosen.name} knows no priorities: use ricart-agrawala-priority.")
-            if not isinstance(priority, int) or priority < 1:
-                raise UsageError(f"A priority is a whole number from 1, the highest; got {priority!r}.")
+            if not isinstance(priority, int) or isinstance(priority, bool) or not 1 <= priority <= LOWEST:
+                raise UsageError(
+                    f"A priority is a whole number from 1, the highest, to {LOWEST}; got {shown(priority)}."
+                )
         return chosen, "write", priority or 0
 
     def alive(self) -> None:
@@ -153,8 +170,8 @@ class Shell:
         self.closing = True  # first: whoever is told may ask again
         core.close(self.now())
         self.asked(self.registry.lapsed)  # whoever held something was told: nothing has to be ended for it
-        for words in self.clients.values():
-            end_charges(words)  # what works under a lock of ours ends before the lock is another's
+        for client in self.clients:
+            client.end_charges()  # what works under a lock of ours ends before the lock is another's
         self.clients.clear()
         decision = self.asked(self.registry.leave)
         if decision is not None:
@@ -234,6 +251,18 @@ class Shell:
         if self.on_started is not None and self.failure is None:
             self.failure = RegistryError(f"The group {self.group} does not take this node in: {sentence}.")
             self.on_started()
+
+    def not_in_time(self, timeout: float) -> LockTimeout:
+        """What to tell whoever waited for it to join, and waits no more."""
+        core = self.core
+        missing = (str(peer) for peer in core.blockers or core.view.missing() if peer != core.me)
+        waits = ", ".join(dict.fromkeys((*self.registry.waits_for(), *missing)))
+        return LockTimeout(
+            f"The group {self.group} did not take this node in within {timeout:g} s."
+            + (f" It waits for {waits}." if waits else "")
+            + (f" The last that was heard: {self.reason.rstrip('.')}." if self.reason else "")
+            + " Nothing was ever held."
+        )
 
     def again(self) -> None:
         """The group went on without us."""
@@ -349,17 +378,31 @@ class Shell:
         """Ask the registry. If it cannot answer (a full disk), that is no answer, and the node goes on."""
         try:
             return question(*words)
+        except GroupLost:
+            self.after(0.0, self.uproot)  # not at once: the core may be in the middle of something
+            return None
         except (PeerlockError, OSError) as problem:
             self.complain(f"the registry does not answer: {problem}")
             return None
 
+    def stands(self) -> bool:
+        """Is the group's place still the one that this node joined in?"""
+        return self.outside or self.closing or self.asked(self.registry.stands) is not False
+
+    def uproot(self) -> None:
+        """The group's place is gone. What is held here is lost; this node joins the group that is there now, or founds it."""
+        if self.outside or self.closing or self.stands():
+            return
+        why = str(self.registry.lost())
+        log.error("group %s: %s", self.group, why)
+        self.core.outcast(why.rstrip("."))
+        self.core.forget()
+        self.rejoin()
+
     def complain(self, why: str) -> None:
         """One line in the log, and the same one not again for a while."""
-        now = self.now()
-        if now - self.refusals.get(why, -1e9) > 10.0:
-            if len(self.refusals) > 100:
-                self.refusals.clear()
-            self.refusals[why] = now
+        self.reason = why
+        if self.complaints.are_new(why, self.now()):
             log.warning("group %s: %s", self.group, why)
 
     def open_gate(self) -> bool:
@@ -434,6 +477,8 @@ class Shell:
         self.after(max(0.0, when - self.now()), self.tick)
 
     def tick(self) -> None:
+        if not self.stands():
+            self.uproot()
         if not self.closing:
             self.core.tick(self.now())
             self.core.flush()
@@ -474,12 +519,24 @@ class Shell:
         if not self.wanted(peer) or self.closing:
             link.close()
             return
+        if why := self.registry.misnamed(peer.name, link.certificate):
+            self.turn_away(link, peer, why)
+            return
         self.after(HELLO_S, lambda: self.unanswered(link))
         if not peer.id:
             link.write(framed(self.core.hello(peer)))  # we shall see which incarnation it is
             return
         self.replace(peer, link)
         link.write(self.core.dialled(peer, self.now()))
+
+    def turn_away(self, link: Link, peer: Peer, why: str) -> None:
+        """Another node answers at that peer's address: it is told so, and hears nothing that is meant for the peer."""
+        link.write(
+            framed(Hello(OLDEST, self.group, self.core.me, peer.id, 0, f"not {peer.name}: {why}", newest=VERSION))
+        )
+        self.ends(link, f"it is not who it should be: {why}")
+        if peer.id:
+            self.not_connected(peer, why)
 
     def unanswered(self, link: Link) -> None:
         if link.peer is None and not link.closed:
@@ -490,10 +547,14 @@ class Shell:
         view = self.core.view
         return not peer.id or peer in view.coming or (peer in self.courted and self.core.me not in view.coming)
 
-    def not_connected(self, peer: Peer, why: str) -> None:
+    def not_connected(self, peer: Peer, problem: OSError | str) -> None:
         self.dialling.discard(peer)
         if not self.wanted(peer) or self.closing:
             return
+        why = problem if isinstance(problem, str) else reason(problem)
+        self.reason = f"{peer.name} at {self.registry.endpoint(peer)} is not reached: {why}"
+        if isinstance(problem, ssl.SSLError | ConnectionAbortedError | socket.gaierror):
+            self.complain(self.reason)  # else it may just not be there
         if not peer.id:
             self.registry.unlinked(peer)
             return
@@ -535,8 +596,8 @@ class Shell:
         if dialled.id:
             if hello.peer.id != dialled.id:
                 raise ProtocolError(f"{hello.peer} answers in the place of {dialled}")
-            link.peer, link.limit = dialled, LARGEST
-            self.tries.pop(dialled, None)
+            link.peer, link.greeted_at = dialled, self.now()
+            link.trust(FOR_A_PEER)
             self.core.answered(dialled, hello.received, self.now())
             self.registry.linked(dialled)
             return
@@ -545,17 +606,19 @@ class Shell:
             why = f"it says to be {hello.peer.name}"
         if why:
             link.write(framed(self.refusal(hello, why)))
-            raise ProtocolError(f"{dialled.name} at {self.registry.endpoint(dialled)} is not who it should be: {why}")
-        link.peer, link.limit = hello.peer, LARGEST
-        self.tries.pop(dialled, None)
+            raise ProtocolError(f"it is not who it should be: {why}")
+        link.peer, link.greeted_at = hello.peer, self.now()
+        link.trust(FOR_A_PEER)
         self.replace(hello.peer, link)
         self.core.linked(hello.peer, hello.received, self.now())
         self.registry.linked(hello.peer)
 
     def on_hello(self, link: Link, hello: Hello) -> None:
+        if hello.sentence:
+            raise ProtocolError(f"{hello.peer.name} has dialled and hung up: {hello.sentence}")
         if not hello.peer.id and not self.unfit(hello):
-            link.limit = LARGEST
             link.client = self.serve(link, hello)
+            link.trust(FOR_A_CLIENT)
             return
         why = self.unfit(hello) or self.registry.greeted(hello.peer, link.certificate)
         if not why and hello.to != self.core.me.id and not (self.registry.dials and not hello.to):
@@ -563,7 +626,8 @@ class Shell:
         if why:
             link.write(framed(self.refusal(hello, why)))
             raise ProtocolError(f"{hello.peer.name or 'somebody'} was not let in: {why}")
-        link.peer, link.limit = hello.peer, LARGEST
+        link.peer = hello.peer
+        link.trust(FOR_A_PEER)
         self.replace(hello.peer, link)
         link.write(framed(self.core.hello(hello.peer)))
         self.core.linked(hello.peer, hello.received, self.now())
@@ -609,6 +673,7 @@ class Shell:
     def ask_status(self, done: Callable[[NodeStatus], None], wait_s: float) -> None:
         """Ask every member; `done` hears what is known when all have answered, or after a while."""
         core = self.core
+        self.refresh()  # a node that was stopped may have been left out meanwhile
         number = core.ask_for_status()
         core.flush()
         answers = core.answers[number]
@@ -618,7 +683,7 @@ class Shell:
             if number in core.answers and (late or len(answers) >= len(others)):
                 del core.answers[number]
                 self.asking.discard(look)
-                done(node_status(core, answers, self.now(), self.registry.waits_for()))
+                done(node_status(core, answers, self.now(), self.registry.waits_for(), self.registry.kind))
 
         self.asking.add(look)
         core.on_answer = lambda: [ask() for ask in list(self.asking)]
@@ -628,14 +693,32 @@ class Shell:
 
     def ends(self, link: Link, why: str) -> None:
         """Something came that makes no sense, or was not let in."""
-        self.complain(f"link closed: {why}")
+        self.complain(f"link {self.other_end(link)} closed: {why}")
+        link.refused = True
         link.close()
+
+    def other_end(self, link: Link) -> str:
+        if link.dialled is not None:
+            return f"to {link.dialled.name} at {self.registry.endpoint(link.dialled)}"
+        return f"from {link.host or 'this host'}"
+
+    def broken(self, link: Link, problem: ssl.SSLError) -> None:
+        """TLS has ended a link. A peer that refuses our certificate will refuse it again."""
+        certain = link.dialled is not None and link.peer is None and refuses_us(problem)
+        (self.refuse if certain else self.complain)(f"link {self.other_end(link)} broken: {reason(problem)}")
 
     def forget(self, link: Link) -> None:
         for peer, mine in list(self.links.items()):
             if mine is link:
                 del self.links[peer]
         link.peer = None
+
+    def is_refused_again(self, link: Link) -> bool:
+        """One end did not take what the other said: the link is made again later and later. While the group waits for
+        reports, one that ended soon counts as well, for the other end does not say why.
+        """
+        soon = self.now() - link.greeted_at < REDIAL_S[-1]
+        return link.refused or (soon and self.core.view.wedged)
 
     def lost(self, link: Link) -> None:
         """A link is down, from whichever side."""
@@ -644,6 +727,8 @@ class Shell:
         link.buffer = bytearray()
         link.whole = memoryview(link.buffer)
         peer = link.peer or link.dialled
+        if link.dialled is not None and link.greeted_at and not self.is_refused_again(link):
+            self.tries.pop(link.dialled, None)
         if peer is not None and self.links.get(peer) is link:
             del self.links[peer]
             if not self.closing:

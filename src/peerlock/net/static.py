@@ -22,12 +22,12 @@ again it is present again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import ipaddress
 import os
 import secrets
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,12 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
+from peerlock.file_lock import give_up, open_locked
 from peerlock.net.charges import end_charges
+from peerlock.net.complaints import warn_once
 from peerlock.net.places import check_name, directory_for, listen_at, listen_on, make_private, write_durably
 from peerlock.net.registry import Decision, Endpoint, Registry
+from peerlock.net.tls import contexts
 from peerlock.node.wire import Peer, Tell, framed
 
 
@@ -62,13 +65,34 @@ class Record(Struct):
 
 def parse_address(name: str, text: str) -> Endpoint:
     host, colon, port = str(text).rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
         raise UsageError(f"The address of {name} must be HOST:PORT; got {text!r}.")
     return Endpoint(host=host.strip("[]"), port=int(port))
 
 
 def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+    """An address, or `localhost` if that leads nowhere else: any other name is what a name server says it is."""
+    try:
+        if host != "localhost":
+            return ipaddress.ip_address(host).is_loopback
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
+    except (OSError, ValueError):
+        return False
+
+
+def check_tls(group: str, tls: Tls | None, insecure: bool, where: Iterable[Endpoint]) -> None:
+    if tls is not None or insecure:
+        return
+    if not all(is_loopback(endpoint.host) for endpoint in where):
+        raise UsageError(
+            "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
+            "With insecure=True anybody who can reach the ports can take the locks."
+        )
+    warn_once(
+        f"Without TLS every user of this host can join the group {group} as a node that is not there, and take its locks. "
+        "Give tls= (`peerlock certs` makes the files), or insecure=True if all of them may."
+    )
 
 
 class StaticRegistry(Registry):
@@ -93,12 +117,8 @@ class StaticRegistry(Registry):
                 f"This node is called {name!r} and is not on the list: {', '.join(self.nodes)}. "
                 "Set name= or PEERLOCK_NAME, or add it to the list of every node."
             )
-        if tls is None and not insecure and not all(is_loopback(where.host) for where in self.nodes.values()):
-            raise UsageError(
-                "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
-                "With insecure=True anybody who can reach the ports can take the locks."
-            )
-        self._tls = (tls_context(tls, server=False), tls_context(tls, server=True)) if tls is not None else None
+        check_tls(group, tls, insecure, self.nodes.values())
+        self._tls = contexts(tls, self.name) if tls is not None else None
         self.order = sorted(self.nodes)
         self.me: Peer | None = None
         self.present: dict[str, Peer] = {}  # who has a link to us
@@ -113,7 +133,7 @@ class StaticRegistry(Registry):
             for dead in assume_dead:
                 self._assume(dead)
         except BaseException:
-            os.close(self.lock)
+            give_up(self.lock)
             raise
 
     # -- the file --------------------------------------------------------------------------------------
@@ -128,17 +148,13 @@ class StaticRegistry(Registry):
     def _lock(self) -> int:
         """One process a name: the lock is on a file of its own, which is never replaced."""
         try:
-            fd = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as problem:
-            raise RegistryError(f"{self.path}.lock cannot be opened: {problem.strerror}.") from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
+            return open_locked(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, wait=False)
+        except BlockingIOError:
             raise RegistryError(
                 f"The node {self.name} of the group {self.group} runs already on this host ({self.path}.lock is taken)."
             ) from None
-        return fd
+        except OSError as problem:
+            raise RegistryError(f"{self.path}.lock cannot be opened and locked: {problem.strerror}.") from None
 
     def _read(self) -> Record:
         try:
@@ -166,7 +182,9 @@ class StaticRegistry(Registry):
         self.record.starts += 1
         self._write()
         with contextlib.suppress(FileNotFoundError):
-            if not end_charges(self.charges.read_bytes()):  # what an earlier one of ours has left behind
+            if not end_charges(
+                self.charges.read_bytes(), self.charges.stat().st_uid
+            ):  # what an earlier one of ours has left behind
                 raise RegistryError(
                     f"{self.charges} names commands that work under locks of an earlier {self.name}, and they cannot be ended: "
                     "end them, and remove the file."
@@ -183,9 +201,6 @@ class StaticRegistry(Registry):
     def charge(self, words: bytes) -> None:
         if self.lock >= 0:  # else the file may be another process's by now
             write_durably(self.charges, words)
-
-    def descriptors(self) -> list[int]:
-        return [self.lock] if self.lock >= 0 else []
 
     def listeners(self) -> list[socket.socket]:
         where = self.nodes[self.name]
@@ -209,8 +224,8 @@ class StaticRegistry(Registry):
             return f"{peer.name} is not on the list of this node ({', '.join(self.order)})"
         if peer.name == self.name:
             return f"{peer.name} is the name of this node"
-        if self._tls is not None and certificate != peer.name:
-            return f"it says to be {peer.name}, and its certificate is for {certificate}"
+        if why := self.misnamed(peer.name, certificate):
+            return f"it says to be {peer.name}, and {why}"
         if self.is_gone(peer):
             return f"{peer.name} was said to be dead, or has left, in this incarnation"
         if peer.id < self.record.seen.get(peer.name, 0):
@@ -374,26 +389,8 @@ class StaticRegistry(Registry):
     def close(self) -> None:
         if self.lock >= 0:
             self.control.unlink(missing_ok=True)
-            fcntl.flock(self.lock, fcntl.LOCK_UN)
-            os.close(self.lock)
+            give_up(self.lock)
             self.lock = -1
-
-
-def tls_context(tls: Tls, server: bool) -> ssl.SSLContext:
-    """Both sides show a certificate of the same authority; the name in it is checked against who it says to be."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)  # and no authority but ours
-    made.minimum_version = ssl.TLSVersion.TLSv1_3
-    made.check_hostname = False  # a node's name is no host's name; `greeted` checks it
-    made.verify_mode = ssl.CERT_REQUIRED
-    try:
-        made.load_verify_locations(tls.ca)
-    except (OSError, ssl.SSLError) as problem:
-        raise UsageError(f"{tls.ca} is no file with the certificate of an authority: {problem}") from None
-    try:
-        made.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as problem:
-        raise UsageError(f"{tls.cert} and {tls.key} are not a certificate and its key: {problem}") from None
-    return made
 
 
 __all__: list[Any] = ["StaticRegistry", "Tls"]

@@ -11,6 +11,9 @@ granted. Nothing passes through another thread's queue.
 A thread that waits sleeps on a lock of its own ticket, which is released with the grant. Interrupted (a signal
 handler that raises), it gives the ticket up, or the lock back.
 
+**The core is never re-entered.** A signal's handler, a finalizer or `on_loss` may run in the middle of it, in the thread that
+has the mutex. What they release is released by the reader thread, soon; what they ask for is refused with a sentence.
+
 **Interrupted in the middle of the core.** A signal's handler may raise between any two steps of Python in the main
 thread, and a core that was left half way is good for nothing: a message may be neither sent nor kept. So it is not gone
 on with (`upset`). Whatever was held here is lost, and its holders are told; the node joins again as a new incarnation;
@@ -23,21 +26,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
 from peerlock.contract import Mode
-from peerlock.errors import LockTimeout, NodeClosed, PeerlockError, UsageError
-from peerlock.net.charges import end_charges
-from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm
+from peerlock.errors import LockTimeout, NodeClosed, PeerlockError, UsageError, shown
+from peerlock.net.holds import AnyHold, already_held, not_in_time, other_algorithm, seconds
 from peerlock.net.pace import YIELD_S
-from peerlock.net.places import check_name
+from peerlock.net.places import check_name, lock_names
 from peerlock.net.reader import Reader
 from peerlock.net.registry import Registry
 from peerlock.net.shell import log
-from peerlock.net.status import NodeStatus
+from peerlock.net.status import NodeStatus, check_wait
 from peerlock.node.desk import DONE, FAILED, HELD, LOST, WAITING, Desk, Limits
 from peerlock.node.wire import DEFAULT, DEFAULT_RW, Spoken, spoken
 
@@ -51,7 +52,20 @@ class Hold(AnyHold):
     _gate: Any = None  # the waiting thread sleeps on it
     _event: threading.Event | None = None
     _thread: int | None = None  # whose body it is
-    on_loss: Callable[[], object] | None = None  # called by the reader thread
+    _owner: int | None = None  # the thread that asked: it would wait for itself
+    _released = False  # it is about to be
+    _on_loss: Callable[[], object] | None = None
+
+    @property
+    def on_loss(self) -> Callable[[], object] | None:
+        """The reader thread calls it when the lock is lost."""
+        return self._on_loss
+
+    @on_loss.setter
+    def on_loss(self, act: Callable[[], object] | None) -> None:
+        if act is not None and not callable(act):
+            raise UsageError(f"on_loss must be a function without arguments, or None; got {shown(act)}.")
+        self._on_loss = act
 
     @property
     def lost(self) -> threading.Event:
@@ -65,7 +79,8 @@ class Hold(AnyHold):
             return self._event
 
     def detach(self) -> Hold:
-        """The hold outlives the body it was taken in: whoever has it releases it."""
+        """The hold outlives the body it was taken in, and belongs to no thread: whoever has it releases it."""
+        self._owner = None
         if self._thread is not None and self.state != LOST:
             bodies = self._lock._bodies.get(self._thread, [])
             bodies[:] = [None if other is self else other for other in bodies]
@@ -79,6 +94,12 @@ class Hold(AnyHold):
             node.alive()
         if self._thread is not None:
             self.detach()
+        if self.state == HELD and node.is_in_core():
+            if self._released:
+                raise self.released_before()
+            self._released = True
+            node.post(self._release_now)
+            return
         with node.mutex:
             held, desk = self.state == HELD, self.desk
             if held and desk is not None:
@@ -94,6 +115,11 @@ class Hold(AnyHold):
         if self.state == LOST:
             raise self.loss()
         raise self.released_before()
+
+    def _release_now(self) -> None:
+        """In the reader thread, between two events."""
+        if self.state == HELD and self.desk is not None:
+            self.desk.release(self, self._lock._node.now())
 
     def __enter__(self) -> Hold:
         self.check()
@@ -131,6 +157,7 @@ class Lock:
 
     def acquire(self, *, timeout: float | None = None) -> Hold:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
+        timeout = seconds("timeout", timeout)
         hold = self._asker()
         try:
             self._acquire(hold, timeout)
@@ -160,6 +187,11 @@ class Lock:
     def _ask(self, hold: Hold) -> None:
         """Held afterwards, or its gate is closed: the thread is to wait there."""
         node = self._node
+        if node.is_in_core():
+            raise UsageError(
+                f"The lock {self.name} was asked for in the middle of the node's work, by a signal handler, a finalizer or "
+                "on_loss: let a thread of its own ask."
+            )
         with node.mutex:
             core = node.core
             try:
@@ -175,6 +207,7 @@ class Lock:
                     desk.priority = self._priority
                 if desk.has:
                     self._not_by_the_holder(desk)
+                hold._owner = threading.get_ident()
                 desk.acquire(hold, now)
                 if core.table.dirty:
                     core.flush()
@@ -194,7 +227,7 @@ class Lock:
         """Whoever holds it in its body would wait for itself."""
         me = threading.get_ident()
         for other in (desk.holder, *(desk.sharers or ())):
-            if isinstance(other, Hold) and other._thread == me:
+            if isinstance(other, Hold) and me in (other._thread, other._owner):
                 raise already_held("thread", self.name)
 
     def _wait(self, hold: Hold, timeout: float | None, end: float | None) -> bool:
@@ -216,28 +249,42 @@ class Lock:
         node = self._node
         if node.forked:
             return False
+        if node.is_in_core():  # a finalizer, or a handler, in the middle of something
+            if not keep:
+                node.post(lambda: self._put_back(hold))
+            return hold.state == HELD
         with node.mutex:
             node.waiting.discard(hold)
             if hold.desk is None:
                 return False
+            core = node.core
             try:
                 if hold.state == WAITING:
                     hold.desk.cancel(hold, node.now())
-                    node.core.flush()
+                    core.flush()
                     return False
                 if hold.state == HELD and not keep:
                     hold.desk.release(hold, node.now())
-                    node.core.flush()
+                    core.flush()
             except BaseException as problem:
                 node.upset(problem)
                 raise
             return True
 
+    def _put_back(self, hold: Hold) -> None:
+        if hold.state == WAITING and hold.desk is not None:
+            hold.desk.cancel(hold, self._node.now())
+        else:
+            hold._release_now()
+
     def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
         """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy", so it asks and gives up."""
+        patience = seconds("patience_s", patience_s)
+        if patience is None:
+            raise UsageError("patience_s must be a number of seconds; to wait without an end, use acquire().")
         try:
-            return self.acquire(timeout=patience_s)
-        except TimeoutError:
+            return self.acquire(timeout=patience)
+        except LockTimeout:
             return None
 
     def __enter__(self) -> Hold:
@@ -292,6 +339,41 @@ class Lock:
         return f"<lock {self.name} of {self._node!r}>"
 
 
+class LockAll:
+    """Several locks at once. Each hold is known before it is asked for, so an interrupted `with` gives all of them back."""
+
+    def __init__(self, locks: list[Lock]) -> None:
+        self._locks = locks
+        self._holds: list[Hold] = []
+
+    def __enter__(self) -> tuple[Hold, ...]:
+        try:
+            for lock in self._locks:
+                hold = lock._asker()
+                self._holds.append(hold)
+                lock._acquire(hold, None)
+            return tuple(self._holds)
+        except BaseException:
+            self._give_back()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        lost = next((hold for hold in self._holds if hold.state == LOST), None)
+        try:
+            self._give_back()
+        except BaseException:
+            self._give_back()  # a signal's handler has raised: what is left
+            raise
+        if lost is not None:
+            raise lost.loss() from error
+
+    def _give_back(self) -> None:
+        while self._holds:
+            hold = self._holds[-1]
+            hold._lock._give_up(hold)
+            self._holds.pop()
+
+
 class RWLock:
     """A lock for readers, who share it, and writers, who do not."""
 
@@ -325,14 +407,13 @@ class ThreadNode(Reader):
         """A lock for readers and writers."""
         return RWLock(self, check_name("lock", name), spoken(DEFAULT_RW))
 
-    @contextmanager
-    def lock_all(self, names: Iterable[str]) -> Iterator[tuple[Hold, ...]]:
+    def lock_all(self, names: Iterable[str]) -> LockAll:
         """Several locks, taken in one global order, so that two that want the same never wait for each other."""
-        with contextlib.ExitStack() as stack:
-            yield tuple([stack.enter_context(self.lock(name)) for name in sorted(set(names))])
+        return LockAll([self.lock(name) for name in lock_names(names)])
 
     def status(self, wait_s: float = 1.0) -> NodeStatus:
         """Members, epoch, and every lock that is held or waited for, wherever in the group."""
+        wait_s = check_wait(wait_s)
         done, found = threading.Event(), list[NodeStatus]()
 
         def take(status: NodeStatus) -> None:
@@ -397,8 +478,8 @@ class ThreadNode(Reader):
         core.count(())
         core.alarmed = core.renewing = table.reminded = False
         waiting, self.waiting = self.waiting, set()
-        for words in self.clients.values():
-            end_charges(words)  # what works under a lock of ours ends before the lock is another's
+        for client in self.clients:
+            client.end_charges()  # what works under a lock of ours ends before the lock is another's
         self.clients.clear()
         for ticket in lost:
             ticket.woken()
@@ -419,14 +500,18 @@ class ThreadNode(Reader):
         if self.forked:
             return
         if table.gate and self.now() >= table.until:
+            inner = self.is_in_core()  # this very thread is in the middle of the core
             with self.mutex:
-                if table.gate and self.now() >= table.until:
+                if table.gate and self.now() >= table.until and not inner:
                     try:
                         self.core.lapse(self.now())
                         self.core.flush()
                     except BaseException as problem:
                         self.upset(problem)
                         raise
+        if table.gate and not self.is_in_core() and not self.stands():
+            with self.mutex:
+                self.uproot()
 
     def __repr__(self) -> str:
         return f"<node {self.name} of the group {self.group}, epoch {self.epoch}>"
@@ -446,10 +531,8 @@ def started(node: ThreadNode, timeout: float | None = None) -> ThreadNode:
         with node.mutex:
             node.enter_group()
         node.reader.start()
-        if not there.wait(timeout):
-            raise LockTimeout(
-                f"The group {node.group} did not take this node in within {timeout:g} s. Nothing was ever held."
-            )
+        if not there.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+            raise node.not_in_time(timeout or 0.0)
         if node.failure is not None:
             raise node.failure
         node.usable()

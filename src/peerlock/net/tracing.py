@@ -13,6 +13,7 @@ import msgspec
 
 from peerlock.contract import Node, Wire
 from peerlock.node.desk import Desk
+from peerlock.node.table import NOTHING
 from peerlock.trace import Event, Keeper
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Tracer:
         if self.about:
             return
         desk = table.desks.get(self.lock)
-        _, inside = table.opening.get(self.lock, (0, {}))
+        opening = table.opening.get(self.lock, NOTHING)
         self.epoch = view.epoch
         self.about = {
             "kind": "recorded",
@@ -53,7 +54,8 @@ class Tracer:
             "nodes": len(view.members),
             "algorithm": desk.spoken.chosen.name if desk is not None else "",
             "home": table.home(self.lock),
-            "inside": {str(node): mode for node, mode in inside.items()},
+            "inside": {str(node): mode for node, mode in opening.inside.items()},
+            "waits": [node for _, node in opening.waits],
             "labels": {str(number): peer.name for number, peer in enumerate(view.members, 1)},
         }
         # What the start itself did was told before anybody could know its epoch; it belongs to it.

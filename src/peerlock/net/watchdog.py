@@ -10,7 +10,10 @@ killed while it does. The holder moves it with each lease, and takes it away whe
 They also share a socket: the watchdog says on it that it is there, and ends when the other end is closed, by an exit or
 an exec.
 
-    python -m peerlock.net.watchdog PID PAGE SOCKET
+    python -P -S watchdog.py PID PAGE SOCKET
+
+This file is the program, and it imports nothing but the standard library. So neither the current directory nor PYTHONPATH
+decides what runs in the watchdog. It starts wherever the package was found, in a virtual environment or by PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -25,8 +28,6 @@ import subprocess
 import sys
 import time
 from math import inf
-
-from peerlock.errors import RegistryError
 
 DEADLINE = struct.Struct("d")
 LOOK_S = 0.01
@@ -44,8 +45,8 @@ class Watchdog:
         self.channel, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "peerlock.net.watchdog", str(os.getpid()), str(page), str(theirs.fileno())],
-                pass_fds=[page, theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
+                [sys.executable, "-P", "-S", __file__, str(os.getpid()), str(page), str(theirs.fileno())],
+                pass_fds=[page, theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, env=_environment(),
             )  # fmt: skip
         os.close(page)
         self.channel.settimeout(START_S)
@@ -55,6 +56,8 @@ class Watchdog:
             ready = b""
         if not ready:
             self.close()
+            from peerlock.errors import RegistryError  # the watchdog's own process does not have it
+
             raise RegistryError("The watchdog did not start: nothing would end this process if its lease were over.")
 
     def must_be_dead_at(self, when: float) -> None:
@@ -69,6 +72,11 @@ class Watchdog:
         self.process.terminate()
         self.process.wait()
         self.page.close()
+
+
+def _environment() -> dict[str, str]:
+    """Without PYTHONPATH, whose relative entries mean the current directory; with PYTHONHOME, where the library is."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON") or key == "PYTHONHOME"}
 
 
 def watch(pid: int, page_fd: int, channel: int) -> None:

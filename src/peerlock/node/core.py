@@ -38,6 +38,7 @@ from peerlock.node.session import Session
 from peerlock.node.table import NEAR_THE_END, Table, disagreement
 from peerlock.node.view import View
 from peerlock.node.wire import (
+    MOST_LOCKS,
     OLDEST,
     UNREADABLE,
     VERSION,
@@ -53,6 +54,7 @@ from peerlock.node.wire import (
     Pong,
     Query,
     Report,
+    ReportPart,
     Said,
     framed,
     spoken,
@@ -128,12 +130,16 @@ class Core:
     def __init__(self, me: Peer, group: str, shell: Shell, limits: Limits | None = None, now: float = 0.0) -> None:
         self.me, self.group, self.shell = me, group, shell
         self.now = now  # of the event that is being handled
+        self.busy = False  # on an event loop: an event is being handled, and nothing else may be told to the core
         self.view = self.views_of(me)
         self.sessions: dict[Peer, Session] = {}
         self.numbers: dict[Peer, int] = {}  # of the members of the epoch that runs
         self.table = Table(
             limits or Limits(), self.alarm, self.knock, self.full, self.lapse, shell.remind_at, shell.stay_awake
         )
+        self.parts: dict[
+            Peer, tuple[int, tuple[LockReport, ...]]
+        ] = {}  # of reports whose end is not here: of which epoch
         self.early: list[tuple[Peer, Said]] = []  # of the epoch that has not started here
         self.answers: dict[int, dict[Peer, Answer]] = {}
         self.on_answer: Callable[[], object] | None = None
@@ -163,6 +169,7 @@ class Core:
         self.early, self.renewing = [], False
         for peer in [peer for peer in self.sessions if peer not in members]:
             del self.sessions[peer]
+            self.parts.pop(peer, None)
             self.shell.hang_up(peer, f"the group is at epoch {epoch} without you")
         if view.excluded and not self.admitted and self.shell.waits_outside():
             view.coming = ()  # no view has had this incarnation in it yet: this one is just not ours
@@ -185,7 +192,7 @@ class Core:
 
     def report(self) -> None:
         """Made once; everybody gets the same."""
-        view, locks = self.view, self.table.report()
+        view, locks = self.view, self.table.report(self.now)
         for peer in view.coming:
             if peer != self.me:
                 self.send_report(peer, locks)
@@ -193,6 +200,9 @@ class Core:
 
     def send_report(self, peer: Peer, locks: tuple[LockReport, ...]) -> None:
         session, view = self.session(peer), self.view
+        while len(locks) > MOST_LOCKS:
+            part, locks = locks[:MOST_LOCKS], locks[MOST_LOCKS:]
+            self.post(session, ReportPart(session.seq + 1, session.received, view.known, part))
         self.post(session, Report(session.seq + 1, session.received, view.known, view.coming, locks))
 
     def on_report(self, source: Peer, epoch: int, locks: tuple[LockReport, ...]) -> None:
@@ -228,6 +238,14 @@ class Core:
         self.numbers = {peer: number for number, peer in enumerate(members, 1)}
         for peer, session in self.sessions.items():
             session.number = self.numbers.get(peer, 0)
+
+    def forget(self) -> None:
+        """What was known of the group is worth nothing: its place is another group's by now, whose epochs start again."""
+        for peer in list(self.sessions):
+            self.shell.hang_up(peer, "the group's place is gone")
+        self.sessions = {}
+        self.view = self.views_of(self.me)
+        self.alarmed = False
 
     def rejoined(self, me: Peer) -> None:
         """A new incarnation of this node, which knows what the old one knew of epochs, and nothing else."""
@@ -329,11 +347,18 @@ class Core:
             return
         match frame:
             case Report():
-                if session.accept(frame.seq, frame.ack):
+                if frame.seq > session.received:
+                    # Before it is acknowledged: if it cannot be confirmed now, it must come again.
                     self.on_members(frame.epoch, frame.members)
-                    self.on_report(peer, frame.epoch, frame.locks)
+                if peer in self.sessions and session.accept(frame.seq, frame.ack):
+                    epoch, before = self.parts.pop(peer, (0, ()))
+                    self.on_report(peer, frame.epoch, (*before, *frame.locks) if epoch == frame.epoch else frame.locks)
                     if frame.epoch < self.view.known and peer in self.sessions:
                         self.tell_the_view(session)
+            case ReportPart():
+                if session.accept(frame.seq, frame.ack):
+                    epoch, before = self.parts.get(peer, (0, ()))
+                    self.parts[peer] = frame.epoch, (*(before if epoch == frame.epoch else ()), *frame.locks)
             case Disagree():
                 if session.accept(frame.seq, frame.ack):
                     self.on_disagree(peer, frame)
@@ -347,7 +372,7 @@ class Core:
             case Pong():
                 pass
             case Query():
-                self.send(session, Answer(frame.number, self.table.status(now), VERSION))
+                self.send(session, Answer(frame.number, self.table.status(now)[:MOST_LOCKS], VERSION))
             case Answer():
                 if frame.number in self.answers:
                     self.answers[frame.number][peer] = frame
@@ -412,7 +437,7 @@ class Core:
 
     # -- out ---------------------------------------------------------------------------------------------
 
-    def post(self, session: Session, message: Report | Disagree) -> None:
+    def post(self, session: Session, message: ReportPart | Report | Disagree) -> None:
         """A numbered message."""
         session.post(message.epoch, framed(message))
         self.table.dirty[session] = None

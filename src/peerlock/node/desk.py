@@ -130,7 +130,8 @@ class Desk(Seat):
         frame = packed(
             Said(session.seq + 1, session.received, epoch, self.name, self.spoken.number, self.clock, body or message)  # type: ignore[arg-type]
         )
-        session.post(epoch, LENGTH.pack(len(frame)) + frame)
+        about = self.name if isinstance(message, Ask) and message.supersedes else ""
+        session.post(epoch, LENGTH.pack(len(frame)) + frame, about)
         table.dirty[session] = None
         table.messages += 1
         if not session.linked:
@@ -313,6 +314,8 @@ class Desk(Seat):
         if self.table.told:
             self.tell("left")
         self.algorithm.release(self)
+        if self.table.disputes and self.name in self.table.disputes:
+            self.table.full()  # nobody can enter in this epoch
         self.quiet = self.quiet and self.table.messages == sent
         self.free = (
             before is not None
@@ -461,6 +464,10 @@ class Desk(Seat):
         self.holder, self.sharers, self.has = None, None, False
         self.want = self.queue[0].mode if self.queue else None
         return holders
+
+    def waited_for(self, now: float) -> float:
+        """How long the first waiter has waited; -1: none waits, or it does not wait for the group."""
+        return max(0.0, now - self.queue[0].since) if self.queue and not self.has else -1.0
 
     def tell(self, what: str) -> None:
         told = self.table.told.get(self.name)

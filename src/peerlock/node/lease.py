@@ -16,7 +16,10 @@ from typing import Any, TypeAlias
 
 from peerlock.contract import State
 
-RHO = 0.01  # clock rates are within 1 ± RHO; what quartz and its correction by a time service do is a twentieth of it
+# Clock rates are within 1 ± RHO. Quartz is wrong by a twentieth of a percent at most. But a time service corrects a clock by
+# letting it run fast or slow, chrony by up to 8.3 % unless told otherwise, and the monotonic clocks follow. Linux bounds that:
+# it lets no clock be slewed by more than 11 %.
+RHO = 0.11
 REMEMBERED = 8  # beats without an answer
 
 Voter: TypeAlias = Any

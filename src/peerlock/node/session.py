@@ -18,11 +18,14 @@ from collections import deque
 from peerlock.errors import ProtocolError
 from peerlock.node.wire import Ack, Peer, framed
 
+TIDY = 1000  # messages that are kept before those are looked for that later ones supersede
 EVERY = 64  # messages that may come before they are acknowledged without an answer to ride on
 
 
 class Session:
-    __slots__ = ("acknowledged", "heard", "kept", "linked", "number", "outgoing", "peer", "pinged", "received", "seq")
+    __slots__ = (
+        "acknowledged", "heard", "kept", "linked", "number", "outgoing", "peer", "pinged", "received", "seq", "tidy_at",
+    )  # fmt: skip
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -30,19 +33,33 @@ class Session:
         self.seq = 0  # of the last message sent
         self.received = 0  # number of the last message that came
         self.acknowledged = 0  # the last number that the peer knows to have come here
-        self.kept: deque[tuple[int, int, bytes]] = deque()  # (number, epoch, frame), not yet acknowledged
+        self.kept: deque[tuple[int, int, bytes, str]] = (
+            deque()
+        )  # (number, epoch, frame, what about), not yet acknowledged
+        self.tidy_at = TIDY
         self.linked = False
         self.outgoing: list[bytes] = []  # of this event, for one write
         self.heard = 0.0  # when something last came
         self.pinged = 0.0  # when it was asked whether it is there; 0: it has answered
 
-    def post(self, epoch: int, frame: bytes) -> None:
-        """A frame that was made with number `seq + 1` and acknowledgement `received`."""
+    def post(self, epoch: int, frame: bytes, about: str = "") -> None:
+        """A frame that was made with number `seq + 1` and acknowledgement `received`.
+
+        `about`: a later frame about the same says everything that this one says.
+        """
         self.seq += 1
         self.acknowledged = self.received
-        self.kept.append((self.seq, epoch, frame))
+        self.kept.append((self.seq, epoch, frame, about))
         if self.linked:
             self.outgoing.append(frame)
+        if len(self.kept) > self.tidy_at:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Keep the last frame about each thing. A stopped peer would else fill the memory with requests that are over."""
+        last = {(epoch, about): number for number, epoch, _, about in self.kept if about}
+        self.kept = deque(entry for entry in self.kept if not entry[3] or last[entry[1], entry[3]] == entry[0])
+        self.tidy_at = max(TIDY, 2 * len(self.kept))
 
     def accept(self, seq: int, ack: int) -> bool:
         """A numbered message came. Is it new?"""
@@ -75,7 +92,7 @@ class Session:
         """A link is up, and this is what the peer has. The rest goes out again."""
         self.on_ack(received)
         self.linked = True
-        self.outgoing = [frame for _, _, frame in self.kept]
+        self.outgoing = [frame for _, _, frame, _ in self.kept]
 
     def unlink(self) -> None:
         self.linked = False

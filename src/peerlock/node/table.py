@@ -7,16 +7,20 @@ say and until when, what is to be written after an event, and the counters.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import Any
 from zlib import crc32
 
-from peerlock.contract import Mode, Node
+from msgspec import Struct
+
+from peerlock.contract import Mode, Node, Out, State
 from peerlock.errors import Disagreement
 from peerlock.node.desk import MANY, Desk, Limits, Ticket, Told
 from peerlock.node.seat import CLOCK_BITS, fence
 from peerlock.node.session import Session
-from peerlock.node.wire import LockReport, LockStatus, Spoken, spoken
+from peerlock.node.wire import DEFAULT, LockReport, LockStatus, Spoken, is_spoken, spoken
 
 OFTEN = 1 << 18  # grants
 LATER_S = 0.0002  # for each member, at least: then a request that was told to the heir alone is told to the others
@@ -43,7 +47,8 @@ class Table:
         self.alarm, self.knock, self.full, self.lapse = alarm, knock, full, lapse
         self.remind, self.stay_awake = remind, stay_awake
         self.desks: dict[str, Desk] = {}
-        self.opening: dict[str, tuple[int, dict[Node, Mode]]] = {}  # lock -> algorithm, who was inside at the start
+        self.opening: dict[str, Opening] = {}  # of each lock that was reported
+        self.disputes: frozenset[str] = frozenset()  # locks that no member can enter in this epoch
         self.me: Node = 0
         self.sessions: list[Session | None] = []  # by number, from 1
         self.epoch = 0
@@ -71,7 +76,8 @@ class Table:
         """The desk of a lock; the algorithm is the one the group uses for it, else the one that is wanted."""
         desk = self.desks.get(name)
         if desk is None:
-            number, _ = self.opening.get(name, (wanted.number, {}))
+            opening = self.opening.get(name)
+            number = wanted.number if opening is None else opening.algorithm
             desk = self.desks[name] = Desk(name, spoken(number), self)
             if self.running:
                 self.start(desk)
@@ -80,8 +86,12 @@ class Table:
         return desk
 
     def start(self, desk: Desk) -> None:
-        _, inside = self.opening.get(desk.name, (0, {}))
-        desk.start(desk.spoken.chosen, self.me, len(self.sessions) - 1, self.home(desk.name), inside)
+        opening = self.opening.get(desk.name, NOTHING)
+        desk.start(desk.spoken.chosen, self.me, len(self.sessions) - 1, self.home(desk.name), opening.inside)
+        if opening.disputed:
+            desk.algorithm = Disputed(self.me in opening.inside)
+        elif older := opening.older(self.me):
+            desk.algorithm.after(older)
 
     def home(self, name: str) -> Node:
         """Where a token starts when nobody is inside: the same for all members, another one for each lock."""
@@ -103,8 +113,10 @@ class Table:
 
     # -- epochs --------------------------------------------------------------------------------------
 
-    def report(self) -> tuple[LockReport, ...]:
-        return tuple(LockReport(desk.name, desk.spoken.number, desk.held()) for desk in self.busy())
+    def report(self, now: float) -> tuple[LockReport, ...]:
+        return tuple(
+            LockReport(desk.name, desk.spoken.number, desk.held(), desk.waited_for(now)) for desk in self.busy()
+        )
 
     def begin(
         self,
@@ -117,12 +129,12 @@ class Table:
         """A new epoch starts: idle locks are forgotten, the others start from what was reported."""
         self.epoch, self.first_fence, self.me, self.sessions, self.choked = epoch, fence(epoch, 0), me, sessions, False
         self.opening = opened(reports)
+        self.disputes = frozenset(name for name, opening in self.opening.items() if opening.disputed)
         old, self.desks = self.desks, {}
         self.running = True
         self.set_open()
         for name, desk in old.items():
-            _, inside = self.opening.get(name, (0, {}))
-            if desk.want is not None or me in inside:
+            if desk.want is not None or me in self.opening.get(name, NOTHING).inside:
                 self.desks[name] = desk
             else:
                 desk.at, desk.free = "ending", False  # whoever still has this desk looks for the new one
@@ -130,7 +142,8 @@ class Table:
         self.bound = max(self.limits.idle_locks, 2 * len(self.desks))
         self.looked = self.grants
         for desk in list(self.desks.values()):
-            number, _ = self.opening.get(desk.name, (desk.spoken.number, {}))
+            opening = self.opening.get(desk.name)
+            number = desk.spoken.number if opening is None else opening.algorithm
             if number != desk.spoken.number and desk.want is not None:
                 desk.fail(disagreement(desk, spoken(number), "the group"))
             if number != desk.spoken.number:
@@ -203,20 +216,73 @@ class Table:
         return tuple(desk.status(now) for desk in self.busy())
 
 
-def opened(reports: Iterable[tuple[Node, tuple[LockReport, ...]]]) -> dict[str, tuple[int, dict[Node, Mode]]]:
-    """From what each lock starts: the algorithm of whoever is inside, else of the first who waits."""
-    opening: dict[str, tuple[int, dict[Node, Mode]]] = {}
+class Opening(Struct):
+    """What a lock starts an epoch from, as all members have reported."""
+
+    algorithm: int
+    inside: dict[Node, Mode]
+    waits: list[tuple[float, Node]]  # the oldest first: minus the seconds, and whose
+    disputed: bool = False  # two members say that they have it, and cannot both
+    unknown: bool = False  # a member uses it with an algorithm that is not known here
+
+    def older(self, me: Node) -> int:
+        """How many nodes have waited for longer than this one."""
+        for place, (_, node) in enumerate(self.waits):
+            if node == me:
+                return place
+        return len(self.waits)
+
+
+NOTHING = Opening(0, {}, [])
+
+
+def opened(reports: Iterable[tuple[Node, tuple[LockReport, ...]]]) -> dict[str, Opening]:
+    """From what each lock starts: the algorithm of a member that is inside, else of the first that waits."""
+    found: dict[str, Opening] = {}
     for number, locks in reports:
         for report in locks:
-            algorithm, inside = opening.get(report.lock, (report.algorithm, {}))
+            opening = found.get(report.lock)
+            if opening is None:
+                opening = found[report.lock] = Opening(report.algorithm, {}, [])
+            if not is_spoken(report.algorithm):
+                # An algorithm that this node does not know: the lock cannot be used here, and the others can.
+                opening.unknown = True
+                continue
+            if not is_spoken(opening.algorithm):
+                opening.algorithm = report.algorithm
             if report.held is not None:
-                if not inside:
-                    algorithm = report.algorithm
-                inside[number] = report.held
-                writers = sum(mode == "write" for mode in inside.values())
-                assert not writers or len(inside) == 1, f"{report.lock} would start with {inside} inside"
-            opening[report.lock] = algorithm, inside
-    return opening
+                if not opening.inside:
+                    opening.algorithm = report.algorithm
+                opening.inside[number] = report.held
+                writers = sum(mode == "write" for mode in opening.inside.values())
+                opening.disputed = writers > 0 and len(opening.inside) > 1
+            elif report.waited_s >= 0.0:
+                insort(opening.waits, (-report.waited_s, number))
+    for opening in found.values():
+        if opening.unknown:
+            opening.disputed = True
+            opening.algorithm = opening.algorithm if is_spoken(opening.algorithm) else spoken(DEFAULT).number
+    return found
+
+
+class Disputed(State):
+    """In the place of an algorithm that cannot start: two members report to be inside, and one of them lies.
+
+    Nobody can know which. So nobody enters in this epoch; a member that is inside stays until it leaves. The other locks
+    go on, and the next epoch starts from what is reported then.
+    """
+
+    inside: bool
+
+    def request(self, mode: Mode, out: Out[Any]) -> None:
+        pass
+
+    def release(self, out: Out[Any]) -> None:
+        self.inside = False
+        out.idle()
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        pass
 
 
 def disagreement(desk: Desk, other: Spoken, who: str) -> Disagreement:

@@ -46,6 +46,7 @@ VERSION = 2
 OLDEST = 1  # that is spoken, too
 LENGTH = struct.Struct(">I")
 LARGEST = 16 * 2**20  # bytes of a frame
+MOST_LOCKS = 50_000  # of a report or an answer, in one frame: 100 bytes each
 LARGEST_HELLO = 4096  # bytes of the first one, from somebody we do not know
 
 
@@ -90,6 +91,7 @@ class LockReport(Struct, frozen=True, array_like=True):
     lock: str
     algorithm: int
     held: Mode | None
+    waited_s: float = -1.0  # how long the first waiter has waited; below 0: none waits
 
 
 class Report(Struct, frozen=True, array_like=True, tag=2):
@@ -97,6 +99,15 @@ class Report(Struct, frozen=True, array_like=True, tag=2):
     ack: int
     epoch: int
     members: tuple[Peer, ...]
+    locks: tuple[LockReport, ...]
+
+
+class ReportPart(Struct, frozen=True, array_like=True, tag=13):
+    """The beginning of a report that one frame has no room for. `Report` is its end."""
+
+    seq: int
+    ack: int
+    epoch: int
     locks: tuple[LockReport, ...]
 
 
@@ -182,7 +193,7 @@ class Result(Struct, frozen=True, array_like=True, tag=12):
 
 
 Frame: TypeAlias = (
-    Hello | Said | Report | Disagree | Decided | Ack | Ping | Pong | Query | Answer | Tell | Call | Result
+    Hello | Said | ReportPart | Report | Disagree | Decided | Ack | Ping | Pong | Query | Answer | Tell | Call | Result
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -270,6 +281,11 @@ def spoken(algorithm: str | int) -> Spoken:
     number, types = _MESSAGES[name]
     found = _known[name] = _known[number] = Spoken(number, chosen, msgspec.msgpack.Decoder(reduce(or_, types)).decode)
     return found
+
+
+def is_spoken(number: int) -> bool:
+    """Has an algorithm that number?"""
+    return any(number == known for known, _ in _MESSAGES.values())
 
 
 ON_THE_WIRE: tuple[str, ...] = tuple(_MESSAGES)

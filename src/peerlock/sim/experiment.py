@@ -6,8 +6,11 @@ checks everything that can be wrong with it, before anything has been done.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -15,16 +18,17 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from peerlock.algorithms import Chosen
-from peerlock.contract import Members, Mode, Node
-from peerlock.errors import ContractError, TraceError, UsageError
-from peerlock.own import find
+from peerlock.contract import Members, Mode, Node, Wire
+from peerlock.errors import ContractError, PeerlockError, TraceError, UsageError
+from peerlock.own import check_message, check_state, find
 from peerlock.sim import delays, topology, workload
 from peerlock.sim.topology import Topology
 from peerlock.sim.workload import Work
 from peerlock.sim.world import Network, World
-from peerlock.trace import Recorder
+from peerlock.trace import Event, Keeper, Recorder
 
 MOST_ENTRIES = 10**9
+CHECKED_EVENTS = 1_000  # of a run of a user's own class, before it begins
 FAULTS = "crash:NODE@TIME, restart:NODE@TIME, pause:NODE@FROM..UNTIL, join:NODE@TIME, leave:NODE@TIME"
 
 
@@ -87,6 +91,8 @@ class Prepared:
         # Starting the nodes is the last thing that can say no, to an option for instance.
         with self.chosen.blamed("start"):
             check_state(self.chosen, self.chosen.start(1, self.shapes[1], experiment.inside))
+        if self.chosen.form == "own":
+            self._check_own()
 
     @property
     def about(self) -> dict[str, Any]:
@@ -131,6 +137,33 @@ class Prepared:
         return self.load.of(node, self.topology.n, self.experiment.entries, seed, self.hold, self.readers)
 
     # -- checks --------------------------------------------------------------------------------
+
+    def _check_own(self) -> None:
+        """A user's own class does the same twice, and its states and messages are values: seen from the first events."""
+        first, again = self._beginning(), self._beginning()
+        for at, (one, two) in enumerate(zip_longest(first, again)):
+            if one != two:
+                raise ContractError(
+                    f"{self.chosen.name} did not do the same twice: two runs with one seed differ after {at:,} events. A "
+                    "handler may use its fields and its arguments only: no random number, no clock, no id(), and no "
+                    "variable of the module."
+                )
+
+    def _beginning(self) -> list[Event]:
+        seen = _Messages()
+        with redirect_stdout(io.StringIO()):  # what the class prints is printed in the run itself
+            with self.chosen.blamed("start"):
+                world = self.world(None, [seen])
+            # So is what goes wrong.
+            with suppress(PeerlockError, AssertionError), self.chosen.blamed("a handler"):
+                for _ in range(CHECKED_EVENTS):
+                    if not world.step():
+                        break
+        for message in seen.messages:
+            check_message(self.chosen, message)
+        for place in world.places.values():
+            check_state(self.chosen, place.algorithm)
+        return seen.events
 
     def _readers(self) -> float:
         can_read = "read" in self.chosen.needs.modes
@@ -237,18 +270,20 @@ class Prepared:
         return join
 
 
-def check_state(chosen: Chosen, algorithm: Any) -> None:
-    """A state is a value: every field can be hashed."""
-    if not isinstance(algorithm, chosen.algorithm):
-        raise ContractError(f"{chosen.name}.start returned {algorithm!r}; it must return the node that it made.")
-    for name in getattr(algorithm, "__struct_fields__", ()) if chosen.form == "own" else ():
-        try:
-            hash(getattr(algorithm, name))
-        except TypeError:
-            kind = type(getattr(algorithm, name)).__name__
-            raise ContractError(
-                f"{chosen.name}.{name} holds a {kind}, which can change; use a tuple, a frozenset, or a Book."
-            ) from None
+class _Messages(Keeper):
+    """Keeps the events, and the messages themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[Wire] = []
+
+    def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None:
+        self.messages.append(message)
+        super().sent(t, id, node, to, message)
+
+    def broadcast(self, t: float, id: int, node: Node, to: tuple[Node, ...], message: Wire) -> None:
+        self.messages.append(message)
+        super().broadcast(t, id, node, to, message)
 
 
 def from_trace(about: Mapping[str, Any]) -> Experiment:

@@ -165,7 +165,7 @@ class LeasedWorld(Faults):
         end = link.ends.index(process)
         if link.deaf[end] or link.due[end] >= self.now:
             return 0
-        return sum(number <= other.acknowledged for number, _, _ in process.core.sessions[peer].kept)
+        return sum(number <= other.acknowledged for number, _, _, _ in process.core.sessions[peer].kept)
 
     @property
     def may_wait(self) -> tuple[str, ...]:

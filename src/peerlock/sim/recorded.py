@@ -27,11 +27,15 @@ def replay(events: Sequence[Event]) -> int:
         chosen = choose(str(about["algorithm"]))
         inside = {int(node): mode for node, mode in about["inside"].items()}
         size, home = int(about["nodes"]), int(about["home"])
+        waits = [int(node) for node in about.get("waits", ())]
     except (KeyError, TypeError, ValueError) as problem:
         raise TraceError(f"The trace does not say how it began: {problem}.") from None
     nodes: dict[Node, Any] = {
         me: chosen.start(me, shape_for(chosen, me, size, home), inside) for me in range(1, size + 1)
     }
+    for me, node in nodes.items():
+        if older := waits.index(me) if me in waits else len(waits):
+            node.after(older)
     due: dict[Node, deque[tuple[str, Any]]] = {me: deque() for me in nodes}  # what each must do next
     flight: dict[int, Wire] = {}
     for number, event in enumerate(events[1:], 1):

@@ -71,7 +71,7 @@ class Etcds:
     def leader(self) -> int | None:
         """By what each of them says of itself, on its own host."""
         for place in self.places:
-            words = [sys.executable, "-c", WHO_LEADS, f"http://{self.hosts.bind(place)}:{ETCD_PORT}"]
+            words = [sys.executable, "-P", "-c", WHO_LEADS, f"http://{self.hosts.bind(place)}:{ETCD_PORT}"]
             said = subprocess.run(self.hosts.command(place, words), capture_output=True, check=False)
             if said.returncode == 0:
                 return place
@@ -137,7 +137,7 @@ class Crew:
             "verify", self.settings(host), str(self.log(host)), str(self.directory / "counter"),
             self.plan.seed * 1000 + host, self.plan.guard, self.plan.planted,
         )  # fmt: skip
-        words = [sys.executable, "-m", "peerlock.verify.worker", msgspec.json.encode(spec).decode()]
+        words = [sys.executable, "-P", "-m", "peerlock.verify.worker", msgspec.json.encode(spec).decode()]
         with (self.directory / f"{self.name(host)}.err").open("ab") as errors:
             self.processes[host] = subprocess.Popen(
                 self.hosts.command(host, words),

@@ -43,6 +43,8 @@ class Verdict(Struct):
     faults: dict[str, int] = {}
     recovery_s: float | None = None  # the longest that anybody waited after a healing
     stuck: int = 0  # times that somebody was not in within the patience after a healing
+    raised: int = 0  # exceptions that are no PeerlockError
+    phases: dict[str, int] = {}  # faults in system calls, by what the process was about
     seconds: float = 0.0
     seed: int = 0
     hosts: str = ""
@@ -51,7 +53,12 @@ class Verdict(Struct):
     @property
     def ok(self) -> bool:
         return not (
-            self.overlaps or self.stale_writes_accepted or self.lost_updates or self.fences_out_of_order or self.stuck
+            self.overlaps
+            or self.stale_writes_accepted
+            or self.lost_updates
+            or self.fences_out_of_order
+            or self.stuck
+            or self.raised
         )
 
 

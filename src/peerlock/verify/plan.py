@@ -20,6 +20,10 @@ FAULTS = {
     "clock_jump": "the clock of a process jumps ahead, as after a suspension",
     "authority": "a voter's process is killed; or etcd's leader is killed or stopped, or another one of them, or all",
 }
+# These come alone, and with a kind of group of their own.
+ALONE = {
+    "syscalls": "with --registry host: system calls are late, fail, or are the last ones of a process; strace does it",
+}
 
 
 class Plan(Struct, frozen=True):

@@ -20,7 +20,7 @@ from peerlock.errors import PeerlockError, UsageError
 from peerlock.verify.crew import Crew, Etcds
 from peerlock.verify.history import Belief, Verdict, judge, read
 from peerlock.verify.hosts import Hosts, Loopback, Namespaces, may_make_namespaces
-from peerlock.verify.plan import FAULTS, Plan
+from peerlock.verify.plan import ALONE, FAULTS, Plan
 from peerlock.verify.torment import Torment
 
 PATIENCE_S = 10.0
@@ -32,6 +32,8 @@ def verify(
     plan: Plan, progress: Callable[[float, str], None] | None = None
 ) -> tuple[Verdict, list[Belief], list[tuple[float, str, str]]]:
     """Run it. What was found, who believed what when, and what was done to whom."""
+    if set(plan.faults) & set(ALONE):
+        return _alone(plan, progress)
     unknown = set(plan.faults) - set(FAULTS)
     if unknown:
         raise UsageError(f"No fault is called {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}.")
@@ -60,6 +62,23 @@ def verify(
     verdict.stuck, verdict.seed, verdict.hosts = len(stuck), plan.seed, crew.hosts.kind
     verdict.seconds = round(time.monotonic() - began, 1)
     return verdict, held, torment.happened
+
+
+def _alone(
+    plan: Plan, progress: Callable[[float, str], None] | None
+) -> tuple[Verdict, list[Belief], list[tuple[float, str, str]]]:
+    from peerlock.verify.syscalls import chaos
+
+    if plan.faults != ("syscalls",) or plan.registry != "host":
+        raise UsageError("The faults called syscalls come alone, and on one host: --registry host --faults syscalls")
+    directory = Path(tempfile.mkdtemp(prefix="peerlock-verify-"))
+    try:
+        return chaos(plan, progress, directory)
+    finally:
+        if plan.keep is not None:
+            keep = shutil.ignore_patterns("sockets")  # which cannot be copied
+            shutil.copytree(directory, plan.keep, dirs_exist_ok=True, ignore=keep)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager

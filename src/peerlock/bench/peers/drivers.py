@@ -187,7 +187,7 @@ class OursAnywhere(Ours):
         kind, names = options.pop("kind", "host"), [f"n{number}" for number in range(self.place.of)]
         name, where = names[self.place.number], Path(self.place.directory)
         if kind != "host":
-            options |= {"name": name, "state": where / f"state-{name}"}
+            options |= {"name": name, "state": where / f"state-{name}", "insecure": True}
         if kind.startswith("fixed list"):
             options["nodes"] = self.addresses(names)
         if kind == "fixed list, TLS":

@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from peerlock.bench.peers.drivers import AsyncioLock, Driver, Place, Row, Wire
 from peerlock.errors import Unfinished
+from peerlock.spread import importing_nothing_from_here
 
 GO, STOP, COUNTER, OWNER, TURN, GIVER, GIVEN = range(7)
 FORKED, APART = "forkserver", "spawn"  # how processes are started: forked from one, or each by itself
@@ -278,16 +279,17 @@ def perform(driver: type[Driver], cast: Cast) -> list[dict[str, Any]]:
     path = Path(cast.directory) / "board"
     path.write_bytes(bytes(8 * CELLS))
     context: Any = multiprocessing.get_context(cast.start)
-    shared = context.Lock()
     together = issubclass(driver, AsyncioLock)
     processes, ends = [], []
-    for number in [0] if together else range(cast.of):
-        mine, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=take_part, args=(driver, cast, number, shared, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        processes.append(process)
-        ends.append(mine)
+    with importing_nothing_from_here():
+        shared = context.Lock()
+        for number in [0] if together else range(cast.of):
+            mine, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=take_part, args=(driver, cast, number, shared, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            ends.append(mine)
     try:
         with board(str(path)) as cells:
             wait_for(lambda: all(cells[READY + number] for number in range(cast.of)), processes, cast)

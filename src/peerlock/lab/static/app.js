@@ -9,8 +9,7 @@ import { Run } from "./run.js";
 import { $, S, ask, button, make, say } from "./shared.js";
 
 const hits = { messages: [], nodes: [], arrows: [] }; // what stands where in the pictures
-const trusted = new Set(); // files that somebody has named himself, or agreed to
-const isCode = (name) => /\.py(:|$)/.test(name) && !trusted.has(name);
+let typed = ""; // the file that the user has written into the form, and no address
 let about = { algorithms: [], group: "", trace: null };
 
 // -- runs ----------------------------------------------------------------------------------------------------
@@ -18,16 +17,11 @@ let about = { algorithms: [], group: "", trace: null };
 async function shoot(keepFrame = 0) {
   play(false);
   $("verdict").replaceChildren();
-  const unknown = [S.experiment.algorithm, S.view === "pair" ? S.beside : ""].find(isCode);
-  if (unknown) {
-    const trust = () => (trusted.add(unknown), shoot(keepFrame));
-    say(
-      `This address runs Python code of yours: ${unknown}. Run it only if you know what it does.`,
-      false,
-      button("run it", "", trust),
-    );
-    return false;
-  }
+  const wanted = [S.experiment, S.acts, S.beside];
+  S.again = () => {
+    [S.experiment, S.acts, S.beside] = wanted;
+    return shoot(keepFrame);
+  };
   const film = await ask("film", { experiment: S.experiment, acts: S.acts });
   return film ? take(film, keepFrame) : false;
 }
@@ -51,13 +45,13 @@ async function take(film, keepFrame) {
   return true;
 }
 
-function show(film, words, from = null) {
+function show(film, words, from = null, tone = "good") {
   play(false);
   S.run = new Run(film, null);
   S.other = null;
   S.from = from; // the address that leads here
   S.span = Math.max(8, Math.min(40, S.run.frames.length));
-  say(words, true);
+  say(words, tone);
   go(0);
 }
 
@@ -77,7 +71,7 @@ async function act(verb, what) {
   if (why) {
     // Nothing has happened. What only the papers forbid can be done all the same.
     const anyway = button("lose it all the same", "and see", () => act("drop", what));
-    say(why, false, ...(/ would not survive it/.test(why) ? [anyway] : []));
+    say(why, "", ...(/ would not survive it/.test(why) ? [anyway] : []));
     return;
   }
   play(false);
@@ -86,7 +80,7 @@ async function act(verb, what) {
   S.strayed = true;
   if (!(await take(film, frame))) return;
   go(Math.min(S.target ?? frame + 1, S.run.last)); // who has gone on meanwhile stays there
-  if (forked) say("The run has forked here: what you did later is no part of it any more.", true);
+  if (forked) say("The run has forked here: what you did later is no part of it any more.", "good");
 }
 
 function go(frame) {
@@ -168,10 +162,11 @@ async function own() {
   const before = [S.experiment, S.acts, S.beside];
   gather();
   S.acts = [];
-  trusted.add(S.experiment.algorithm);
   history.pushState(null, "", location.hash);
   S.strayed = true;
-  if (!(await shoot(0))) [S.experiment, S.acts, S.beside] = before;
+  // The user has named the file himself; one that only an address has named is asked about.
+  const agreed = S.experiment.algorithm !== typed || (await ask("agree", { file: typed }));
+  if (!agreed || !(await shoot(0))) [S.experiment, S.acts, S.beside] = before;
 }
 
 // What was clicked in a picture: a message under way, or a node.
@@ -266,8 +261,10 @@ async function check(openIt = false) {
   const from = found.from_start ? "the start" : `step ${frame}`;
   if (found.violated) {
     const link = here({ frame, lesson: undefined, view: "run", check: true });
-    const look = () => show(found, `The shortest way from ${from} to where ${found.violated} is violated.`, link);
-    const words = `Yes: ${found.violated} is violated, ${found.steps.length} steps from ${from}. `;
+    const finding = found.finding[0].toUpperCase() + found.finding.slice(1);
+    const look = () => show(found, `${finding}. This is the shortest way to it from ${from}.`, link, "bad");
+    const far = found.steps.length;
+    const words = far ? `${finding}, ${far} step${far > 1 ? "s" : ""} from ${from}. ` : `${finding} at ${from}. `;
     $("verdict").append(
       make("span", { className: "bad", textContent: words }),
       button("open the counterexample", "watch how", look),
@@ -279,7 +276,7 @@ async function check(openIt = false) {
   const late = found.from_start ? ", if no message is late" : "";
   const good = `No: ${states} states from ${from}, all of them good, with ${more}${late}.`;
   const words = found.finished ? good : `Not in the first ${states} states from ${from}; there are more.`;
-  $("verdict").append(make("span", { className: "good", textContent: words }));
+  $("verdict").append(make("span", { className: found.finished ? "good" : "unfinished", textContent: words }));
 }
 
 // The diagram as it is seen, on its background.
@@ -438,6 +435,7 @@ function connect() {
     own();
   });
   $("algorithm").addEventListener("change", limits);
+  $("own").addEventListener("input", () => (typed = $("own").value));
   $("first").addEventListener("click", () => stepTo(0));
   $("back").addEventListener("click", () => stepTo(S.frame - 1));
   $("forward").addEventListener("click", () => stepTo(S.frame + 1));
@@ -451,9 +449,9 @@ function connect() {
     if (!S.run) return say("There is no run yet.");
     try {
       await navigator.clipboard.writeText(location.href);
-      say("The address is copied: whoever opens it with peerlock lab sees this run.", true);
+      say("The address is copied: whoever opens it with peerlock lab sees this run.", "good");
     } catch {
-      say(location.href, true);
+      say(location.href, "good");
     }
   });
   $("png").addEventListener("click", png);
@@ -554,9 +552,14 @@ async function open() {
   if (S.lesson !== null) S.step = Math.min(S.step, LESSONS[S.lesson].steps.length - 1);
   fill();
   limits();
-  await view(about.group && !location.hash ? "live" : said.view);
+  const bare = !location.hash; // a run that is shown writes its own address there
+  await view(about.group && bare ? "live" : said.view);
   if (said.check) await check(true);
-  if (about.trace && !location.hash) show(about.trace, "As it was recorded.");
+  const { finding } = about.trace || {};
+  if (about.trace && bare) {
+    history.replaceState(null, "", location.pathname + location.search); // a reload shows it again
+    show(about.trace, finding ? `${finding}.` : "As it was recorded.", null, finding ? "bad" : "good");
+  }
   if (said.problems.length) say(said.problems.join(" "));
 }
 

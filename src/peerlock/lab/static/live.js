@@ -1,6 +1,6 @@
 // A group as it lives: what its nodes say, twice a second, and what has changed since.
 
-import { $, make } from "./shared.js";
+import { $, make, token } from "./shared.js";
 
 let socket = null;
 let retry = 0;
@@ -23,10 +23,8 @@ export function live(yes, group) {
       "This lab shows no group: start it with peerlock lab --group NAME, on a host where a node of the group runs.";
     return;
   }
-  const token = new URLSearchParams(location.search).get("token");
-  const made = new WebSocket(
-    `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/live${token ? `?token=${encodeURIComponent(token)}` : ""}`,
-  );
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  const made = new WebSocket(`${scheme}://${location.host}/api/live?token=${encodeURIComponent(token())}`);
   socket = made;
   made.addEventListener("message", (event) => {
     const said = JSON.parse(event.data);

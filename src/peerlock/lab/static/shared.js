@@ -16,6 +16,7 @@ export const S = {
   lesson: null,
   step: 0,
   state: null, // what the table of nodes shows
+  again: () => {}, // shoot once more what could not be shot
 };
 
 export function make(tag, properties = {}, ...children) {
@@ -30,11 +31,12 @@ export function button(text, title, act) {
   return made;
 }
 
-export function say(sentence, good = false, ...more) {
+// The tone is "good", "bad", or "": something to know.
+export function say(sentence, tone = "", ...more) {
   const box = $("message");
   box.hidden = !sentence;
   box.replaceChildren(sentence || "", ...more.flatMap((each) => [" ", each]));
-  box.style.borderColor = good ? "var(--read)" : "";
+  box.className = tone;
 }
 
 // What has the focus is made anew with its list: then its successor at the same place has it.
@@ -45,6 +47,14 @@ export function keepingFocus(id, change) {
   change();
   if (at >= 0) all()[Math.min(at, all().length - 1)]?.focus({ preventScroll: true });
 }
+
+// The token comes once with the address, and is kept for this origin alone: a cookie would go to all ports of the host.
+const given = new URLSearchParams(location.search).get("token");
+if (given) {
+  localStorage.setItem("token", given);
+  history.replaceState(null, "", location.pathname + location.hash); // an address is to be shared
+}
+export const token = () => localStorage.getItem("token") || "";
 
 let waiting = 0;
 // What takes a while is seen to take a while.
@@ -60,12 +70,11 @@ export async function ask(what, body, raw = false) {
 }
 
 async function asked(what, body, raw) {
-  const token = new URLSearchParams(location.search).get("token");
   let answer;
   try {
     answer = await fetch(`api/${what}`, {
       method: body === undefined ? "GET" : "POST",
-      headers: token ? { "x-token": token } : {},
+      headers: { "x-token": token() },
       body: body === undefined || raw ? body : JSON.stringify(body),
     });
   } catch {
@@ -77,6 +86,11 @@ async function asked(what, body, raw) {
     found = await answer.json();
   } catch {
     // what is not JSON has no sentence
+  }
+  if (found?.agree) {
+    const agree = async () => (await ask("agree", { file: found.agree })) && S.again();
+    say(found.error, "", button("run it", "", agree));
+    return null;
   }
   if (!answer.ok || found === null) {
     say(found?.error || `The lab answered with an error (${answer.status}). Its terminal says more.`);

@@ -1,0 +1,315 @@
+"""Faults planted in `net/`: fast paths and registries, each with one rule taken away, and the tests that must notice.
+
+`peerlock.planted` has the mutants of `node/`, as classes. Here a rule is often part of one expression on a fast path. So a
+mutant is a change of the source text, made when the module is imported: a line that is left out, or moved.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+TESTS = Path(__file__).parents[1]
+SOURCE = TESTS.parent / "src"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    rule: str  # that is taken away
+    module: str
+    old: str
+    new: str
+    tests: tuple[str, ...]  # below tests/: at least one of them fails
+
+    @property
+    def path(self) -> Path:
+        return SOURCE / Path(*self.module.split(".")).with_suffix(".py")
+
+    def changed(self, source: str) -> str:
+        found = source.count(self.old)
+        assert found == 1, f"{self.rule}: the text to change is {found} times in {self.module}: adapt the mutant"
+        return source.replace(self.old, self.new)
+
+
+class Planting(SourceFileLoader):
+    def __init__(self, mutant: Mutant, path: str) -> None:
+        super().__init__(mutant.module, path)
+        self.mutant = mutant
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Never from a cache, and never into one."""
+        return compile(self.mutant.changed(Path(self.path).read_text()), self.path, "exec", dont_inherit=True)
+
+
+class Finder:
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self.mutant.module:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        assert spec is not None, f"{name} is not found"
+        assert spec.origin is not None, f"{name} has no source"
+        return importlib.util.spec_from_file_location(name, spec.origin, loader=Planting(self.mutant, spec.origin))
+
+
+def plant(rule: str) -> None:
+    (mutant,) = [mutant for mutant in (*MUTANTS, *HOST_MUTANTS) if mutant.rule == rule]
+    sys.meta_path.insert(0, Finder(mutant))
+
+
+LEASES, STATIC, VOTERS, LOCK = "net/test_leases.py", "net/test_static.py", "net/test_voters.py", "net/test_lock.py"
+DURABILITY, FAST = "net/test_durability.py", "net/test_fast_paths.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "asyncio: a free lock is granted while the lease runs",
+        "peerlock.net.aio",
+        "if desk.free and desk.want is None and table.open and desk.mode == self.mode and now < table.until:",
+        "if desk.free and desk.want is None and table.open and desk.mode == self.mode:",
+        (f"{FAST}::test_nothing_is_granted_after_the_lease",),
+    ),
+    Mutant(
+        "asyncio: the end of a body looks at the lease",
+        "peerlock.net.aio",
+        "if desk.free and table.open and now < table.until:",
+        "if desk.free and table.open:",
+        (f"{FAST}::test_the_end_of_a_body_tells_of_the_loss",),
+    ),
+    Mutant(
+        "asyncio: a grant that is lost before its task runs is none",
+        "peerlock.net.aio",
+        "                timer.cancel()\n        self._still(hold)\n",
+        "                timer.cancel()\n",
+        (f"{FAST}::test_a_grant_that_is_lost_before_its_task_runs_is_none",),
+    ),
+    Mutant(
+        "asyncio: who is cancelled after the grant gives the lock back",
+        "peerlock.net.aio",
+        "        if hold.state == HELD:\n            hold.release()\n        elif hold.state == WAITING",
+        "        if hold.state == WAITING",
+        (f"{LOCK}::test_cancelled_between_grant_and_wake_up_passes_the_lock_on",),
+    ),
+    Mutant(
+        "threads: whoever looks at a hold looks at the clock",
+        "peerlock.net.threads",
+        "        if table.gate and self.now() >= table.until:\n            inner",
+        "        if False:\n            inner",
+        (f"{FAST}::test_a_thread_that_looks_is_told_at_once",),
+    ),
+    Mutant(
+        "threads: what a socket does not take at once is kept",
+        "peerlock.net.reader",
+        "            if sent < len(data):\n                self.out += data[sent:]\n",
+        "",
+        (f"{FAST}::test_what_a_socket_does_not_take_at_once_follows",),
+    ),
+    Mutant(
+        "a record is synced before it takes the place of the old one",
+        "peerlock.net.places",
+        "            write_all(fd, data)\n            os.fsync(fd)\n",
+        "            write_all(fd, data)\n",
+        (f"{DURABILITY}::test_a_file_is_the_old_one_or_the_new_one_wherever_the_power_is_cut",),
+    ),
+    Mutant(
+        "the directory of a record is synced",
+        "peerlock.net.places",
+        "path.parent, os.O_RDONLY | os.O_CLOEXEC)\n        try:\n            os.fsync(fd)\n",
+        "path.parent, os.O_RDONLY | os.O_CLOEXEC)\n        try:\n            pass\n",
+        (f"{DURABILITY}::test_a_file_is_the_old_one_or_the_new_one_wherever_the_power_is_cut",),
+    ),
+    Mutant(
+        "a voter speaks when its record is written",
+        "peerlock.net.booth",
+        "        self.file.write(stored)\n        self.stored = stored\n",
+        "        self.stored = stored\n        asyncio.get_running_loop().call_soon(self.file.write, stored)\n",
+        (f"{DURABILITY}::test_a_voter_says_nothing_that_it_could_forget",),
+    ),
+    Mutant(
+        "a voter's words wait for its record",
+        "peerlock.node.office",
+        """        if self.voter.record != self.saved:
+            record = self.voter.record
+            self.clerk.save(record)
+            self.saved = record
+        held, self.held = self.held, []
+        for say, *what in held:
+            say(*what)
+""",
+        """        held, self.held = self.held, []
+        for say, *what in held:
+            say(*what)
+        if self.voter.record != self.saved:
+            record = self.voter.record
+            self.clerk.save(record)
+            self.saved = record
+""",
+        (f"{DURABILITY}::test_a_voter_says_nothing_that_it_could_forget",),
+    ),
+    Mutant(
+        "a record that is damaged is refused",
+        "peerlock.net.record",
+        "not head.startswith(HEAD) or head[len(HEAD) :] != hashlib.sha256(body).hexdigest().encode()",
+        "not head.startswith(HEAD)",
+        (f"{VOTERS}::test_a_damaged_record_is_refused",),
+    ),
+    Mutant(
+        "a voter is one process",
+        "peerlock.net.record",
+        'return open_locked(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, wait=False)',
+        'return os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT)',
+        (f"{VOTERS}::test_two_processes_are_not_one_voter",),
+    ),
+    Mutant(
+        "the name in the certificate of a member",
+        "peerlock.net.registry",
+        "        if self.tls(server=False) is None or certificate == name:\n",
+        "        if True:\n",
+        ("net/test_impostors.py::test_nobody_answers_for_a_member",),
+    ),
+    Mutant(
+        "the name in the certificate at a voter",
+        "peerlock.net.lines",
+        "if self.party.tls is not None and certificate != salute.name:",
+        "if False:",
+        (f"{FAST}::test_a_certificate_is_for_one_name[voter]",),
+    ),
+    Mutant(
+        "a fixed list: an epoch is written down before it is used",
+        "peerlock.net.static",
+        "            try:\n                self._write()\n            except RegistryError:",
+        "            try:\n                pass\n            except RegistryError:",
+        (f"{DURABILITY}::test_no_epoch_is_used_that_could_come_again",),
+    ),
+    Mutant(
+        "a fixed list: old news of who is absent is not heeded",
+        "peerlock.net.static",
+        "if name not in self.nodes or name == self.name or incarnation < self.record.seen.get(name, 0):",
+        "if name not in self.nodes or name == self.name:",
+        (f"{STATIC}::test_old_news_of_who_is_absent_is_not_heeded",),
+    ),
+    Mutant(
+        "etcd: a view takes the place of the one that was read",
+        "peerlock.net.etcd",
+        '                compare.append(_is("view", revision, self.base))\n                compare += ',
+        "                compare += ",
+        ("net/test_etcd.py::test_the_real_store_does_what_the_one_in_memory_does",),
+    ),
+    Mutant(
+        "etcd: who is left out has not beaten since",
+        "peerlock.net.etcd",
+        '                compare += [_is(f"beat/{who:x}", seen, self.base) for who, seen in beats]\n',
+        "",
+        ("net/test_etcd.py::test_the_real_store_does_what_the_one_in_memory_does",),
+    ),
+    Mutant(
+        "a node that hangs does not beat",
+        "peerlock.net.leased",
+        "        return silent < registry.stall_s\n",
+        "        return True\n",
+        (f"{FAST}::test_a_node_that_hangs_loses_its_lease",),
+    ),
+    Mutant(
+        "a forked child has none of its parent's sockets",
+        "peerlock.net.shell",
+        "                os.dup2(nothing, descriptor, inheritable=False)\n",
+        "                pass\n",
+        ("net/test_host.py::test_a_child_that_outlives_its_parent_keeps_nothing",),
+    ),
+)
+
+ATTACKS, MISUSE, HOST = "net/test_host_attacks.py", "net/test_misuse.py", "net/test_host.py"
+
+# The host registry's system calls; its rules are taken away in `peerlock.check.host_mutants`.
+HOST_MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a liveness lock has no descriptor",
+        "peerlock.net.host_files",
+        "        file.keep()\n",
+        "        pass\n",
+        (f"{ATTACKS}::test_closing_every_descriptor_drops_no_lock",),
+    ),
+    Mutant(
+        "a liveness lock is not given to forked children",
+        "peerlock.net.liveness_lock",
+        "        if _libc.madvise(where, PAGE, MADV_DONTFORK):",
+        "        if False:",
+        (f"{HOST}::test_a_child_that_outlives_its_parent_keeps_nothing",),
+    ),
+    Mutant(
+        "a liveness lock is no POSIX lock",
+        "peerlock.net.liveness_lock",
+        'SET_OFD_LOCK = getattr(fcntl, "F_OFD_SETLK", None)',
+        "SET_OFD_LOCK = fcntl.F_SETLK",
+        (f"{ATTACKS}::test_a_holder_stays_the_only_one",),
+    ),
+    Mutant(
+        "one host: a file is synced",
+        "peerlock.net.host_files",
+        "        os.fsync(file.descriptor)\n",
+        "        pass\n",
+        (f"{DURABILITY}::test_no_epoch_is_used_that_could_come_again[host]",),
+    ),
+    Mutant(
+        "one host: a directory is synced",
+        "peerlock.net.host_files",
+        "            os.fsync(descriptor)\n",
+        "            pass\n",
+        (f"{DURABILITY}::test_no_epoch_is_used_that_could_come_again[host]",),
+    ),
+    Mutant(
+        "a machine-id that cannot be read is an error",
+        "peerlock.net.places",
+        '    except FileNotFoundError:\n        found = ""\n',
+        '    except OSError:\n        found = ""\n',
+        (f"{ATTACKS}::test_a_machine_id_that_cannot_be_read_is_no_other_place",),
+    ),
+    Mutant(
+        "a holder looks whether its directory is there",
+        "peerlock.net.loop",
+        "        if table.gate and not self.stands():",
+        "        if False:",
+        (f"{ATTACKS}::test_a_directory_that_goes_is_noticed_at_the_next_check",),
+    ),
+    Mutant(
+        "a process group is killed before it is looked for",
+        "peerlock.net.charges",
+        "        killed = _kill(number, owner)\n",
+        "        killed = True\n",
+        (f"{ATTACKS}::test_a_command_that_forks_and_exits_is_not_taken_for_gone",),
+    ),
+    Mutant(
+        "only processes of the user that named them are killed",
+        "peerlock.net.charges",
+        "        if me == owner:\n",
+        "        if True:\n",
+        (f"{ATTACKS}::test_only_what_belongs_to_the_owner_is_killed",),
+    ),
+    Mutant(
+        "a lock is used in the thread of its loop",
+        "peerlock.net.aio",
+        "        if _thread() != self._thread:\n",
+        "        if False:\n",
+        (f"{MISUSE}::test_a_lock_is_not_granted_to_a_task_of_another_loop",),
+    ),
+    Mutant(
+        "a finalizer's release waits its turn",
+        "peerlock.net.aio",
+        "if lock._node.core.busy or (_running()",
+        "if (_running()",
+        (f"{MISUSE}::test_a_release_in_the_middle_of_the_core_waits_its_turn",),
+    ),
+    Mutant(
+        "threads: nothing is asked for in the middle of the core",
+        "peerlock.net.reader",
+        "return bool(self.mutex._is_owned())",
+        "return False and bool(self.mutex._is_owned())",
+        ("net/test_threads.py::test_on_loss_may_exit_and_may_not_ask_a_node_that_leaves",),
+    ),
+)
