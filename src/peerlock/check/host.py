@@ -6,6 +6,7 @@ every state:
 
 - *the holder is in the newest view*: a member that may hold is never excluded;
 - *one view per epoch*: no two processes ever learn different views of one epoch, not even across a loss of power;
+- *nothing fails by itself*: while no call is made to fail, no process gets an error;
 - *the group goes on*: if all processes are dead, or the power failed, the next process joins and may hold; if they are
   stopped, the next process excludes all but those that hold.
 """
@@ -249,6 +250,8 @@ class Explorer:
         for at, process in enumerate(processes):
             if at not in state.dead and process.holds and (newest is None or process.peer not in newest.members):
                 return "the holder is in the newest view"
+            if process.problem and not state.errors and not self.tampered:
+                return f"nothing fails by itself: {process.problem}"
             if at not in state.dead and process.word and not process.member.admitted and not process.problem:
                 return "a process that joins is admitted"
         if comes_back([*used.values(), *([newest] if newest is not None else [])]):

@@ -17,6 +17,11 @@ from peerlock.node.voting import Decision
 from peerlock.node.wire import Peer
 
 
+class GivesUpItsDraft(HostMember):
+    def appear(self, peer: Peer) -> None:
+        self.try_to_appear(peer)
+
+
 class SeenBeforeItIsLocked(HostMember):  # 1
     def appear(self, peer: Peer) -> None:
         files, path = self.files, path_of("members", peer.id)
@@ -154,6 +159,7 @@ DEEP = {
     "2 processes join, a call fails, one crashes": HostGroup(_JOIN, errors=1, crashes=1, power=True),
 }
 MUTANTS = {
+    "a draft that another process removed is written again": HostGroup(_JOIN, GivesUpItsDraft),
     "a member's file is locked before it is seen":
         HostGroup(("join", "join renew renew"), SeenBeforeItIsLocked, before=(0, 1)),
     "a member is durable before it asks to join": HostGroup(_JOIN, AsksBeforeItIsDurable, power=True),

@@ -47,12 +47,14 @@ def _failed() -> OSError:
 class LockFile:
     """An open file with OFD locks. It is closed when it is forgotten; in a forked child it is nothing."""
 
+    pid, descriptor = 0, -1  # until it is made
     mapping: int | None = None
 
     def __init__(self, descriptor: int) -> None:
-        self.pid, self.descriptor = os.getpid(), descriptor
         found = os.fstat(descriptor)
         self.device, self.inode, self.owner = found.st_dev, found.st_ino, found.st_uid
+        # Last: if a call above fails, the descriptor stays the caller's.
+        self.pid, self.descriptor = os.getpid(), descriptor
 
     def lock(self, byte: int, shared: bool = False) -> bool:
         """False: another open file has a lock on that byte which does not go together with this one."""

@@ -267,7 +267,11 @@ class Reader(Shell):
             self._shielded(self.inbox.popleft())
         while self.timers and self.timers[0][0] <= self.now():
             self._shielded(heappop(self.timers)[2])
+        self.tidy()
         self.core.flush()
+
+    def tidy(self) -> None:
+        """Give back what was left behind."""
 
     def _shielded(self, act: Callable[[], None], link: Any = None) -> None:
         """What goes wrong with one link, or with one thing that was to be done, must not end the reader."""

@@ -26,6 +26,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
@@ -48,12 +50,13 @@ FAREWELL_S = 2.0  # for the group to know that this node is gone
 class Hold(AnyHold):
     """A lock that was granted, until `release`, or until it is lost."""
 
-    _lock: Lock
+    _lock: Bodies
     _gate: Any = None  # the waiting thread sleeps on it
     _event: threading.Event | None = None
     _thread: int | None = None  # whose body it is
     _owner: int | None = None  # the thread that asked: it would wait for itself
     _released = False  # it is about to be
+    _watch: Abandoned | None = None  # while its body runs
     _on_loss: Callable[[], object] | None = None
 
     @property
@@ -80,9 +83,9 @@ class Hold(AnyHold):
 
     def detach(self) -> Hold:
         """The hold outlives the body it was taken in, and belongs to no thread: whoever has it releases it."""
-        self._owner = None
+        self._owner = self._watch = None
         if self._thread is not None and self.state != LOST:
-            bodies = self._lock._bodies.get(self._thread, [])
+            bodies = self._lock.by_thread.get(self._thread, [])
             bodies[:] = [None if other is self else other for other in bodies]
             self._thread = None
         return self
@@ -121,15 +124,58 @@ class Hold(AnyHold):
         if self.state == HELD and self.desk is not None:
             self.desk.release(self, self._lock._node.now())
 
+    def give_up(self, keep: bool = False) -> bool:
+        """Stop waiting. True: it was granted at the last moment, and is kept if `keep`."""
+        node = self._lock._node
+        if node.forked:
+            return False
+        if node.is_in_core():  # a finalizer, or a handler, in the middle of something
+            if not keep:
+                node.post(self._put_back)
+            return self.state == HELD
+        with node.mutex:
+            node.waiting.discard(self)
+            if self.desk is None:
+                return False
+            core = node.core
+            try:
+                if self.state == WAITING:
+                    self.desk.cancel(self, node.now())
+                    core.flush()
+                    return False
+                if self.state == HELD and not keep:
+                    self.desk.release(self, node.now())
+                    core.flush()
+            except BaseException as problem:
+                node.upset(problem)
+                raise
+            return True
+
+    def _put_back(self) -> None:
+        if self.state == WAITING and self.desk is not None:
+            self.desk.cancel(self, self._lock._node.now())
+        else:
+            self._release_now()
+
     def __enter__(self) -> Hold:
-        self.check()
+        try:
+            self.check()
+        except BaseException:
+            self.give_up()
+            raise
         return self
 
     def __exit__(self, *what: object) -> None:
-        if self.state == HELD:
-            self.release()
-        elif self.state == LOST:
-            raise self.loss()
+        try:
+            if self.state == HELD:
+                self.release()
+            elif self.state == LOST:
+                raise self.loss()
+        except PeerlockError:
+            raise
+        except BaseException:  # a signal's handler has raised: the body has ended all the same
+            self.give_up()
+            raise
 
     def woken(self) -> None:
         gate = self._gate  # whoever asked may be about to forget it
@@ -145,6 +191,36 @@ class Hold(AnyHold):
                     log.exception("the lock %s is lost, and so is what was to be done about it", self.name)
 
 
+class Bodies:
+    """The holds of one `Lock` object whose bodies run. Holds refer to it and not to the `Lock`, which they would keep alive."""
+
+    __slots__ = ("_node", "by_thread", "name")
+
+    def __init__(self, node: ThreadNode, name: str) -> None:
+        self._node, self.name = node, name
+        self.by_thread: dict[int, list[Hold | None]] = {}  # the last one last; None: it was detached or released
+
+
+class Abandoned(weakref.ref[Any]):
+    """A watch over a `with` block: Python also runs signal handlers at the first instruction of `__exit__`.
+
+    If a handler raises there, nothing of `__exit__` has run and the hold is left behind. The object of the `with` statement
+    then dies with the exception, and the reader thread gives the lock back. The callback is a function in C, since a
+    finalizer in Python could be interrupted in the same way.
+    """
+
+    __slots__ = ("hold",)
+    hold: Hold
+
+    def __new__(cls, owner: Lock | LockAll, hold: Hold) -> Abandoned:
+        watch = super().__new__(cls, owner, hold._lock._node.abandoned.append)
+        watch.hold = hold
+        return watch
+
+    def __init__(self, owner: Lock | LockAll, hold: Hold) -> None:
+        """`__new__` has done it."""
+
+
 class Lock:
     """A named lock of a group. Many threads may use one object; each `acquire` gives a hold of its own."""
 
@@ -152,8 +228,7 @@ class Lock:
         self.name = name
         self.mode: Mode = mode
         self._node, self._spoken, self._priority = node, algorithm, priority
-        # By thread, the last one last: holds whose bodies run; None: it was detached or released.
-        self._bodies: dict[int, list[Hold | None]] = {}
+        self._bodies = Bodies(node, name)
 
     def acquire(self, *, timeout: float | None = None) -> Hold:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
@@ -162,13 +237,13 @@ class Lock:
         try:
             self._acquire(hold, timeout)
         except BaseException:
-            self._give_up(hold)
+            hold.give_up()
             raise
         return hold
 
     def _asker(self) -> Hold:
         hold = Hold()
-        hold.mode, hold._lock = self.mode, self
+        hold.mode, hold._lock = self.mode, self._bodies
         return hold
 
     def _acquire(self, hold: Hold, timeout: float | None) -> None:
@@ -216,6 +291,8 @@ class Lock:
                     gate.acquire()
                     hold._gate = gate
                     node.waiting.add(hold)
+                    if node.abandoned:
+                        node.ring()
             except PeerlockError:
                 raise
             except BaseException as problem:
@@ -235,7 +312,7 @@ class Lock:
         left = -1 if end is None else max(0.0, min(end - self._node.now(), threading.TIMEOUT_MAX))
         granted = hold._gate.acquire(timeout=left)
         hold._gate = None
-        if not granted and not self._give_up(hold, keep=True):
+        if not granted and not hold.give_up(keep=True):
             raise not_in_time(self.name, timeout or 0.0)
         self._node.waiting.discard(hold)
         if hold.state == WAITING:
@@ -243,39 +320,6 @@ class Lock:
         if hold.state != HELD:
             raise hold.error or NodeClosed(f"The node has left the group {self._node.group}. The lock was never held.")
         return True
-
-    def _give_up(self, hold: Hold, keep: bool = False) -> bool:
-        """Stop waiting. True: it was granted at the last moment, and is kept if `keep`."""
-        node = self._node
-        if node.forked:
-            return False
-        if node.is_in_core():  # a finalizer, or a handler, in the middle of something
-            if not keep:
-                node.post(lambda: self._put_back(hold))
-            return hold.state == HELD
-        with node.mutex:
-            node.waiting.discard(hold)
-            if hold.desk is None:
-                return False
-            core = node.core
-            try:
-                if hold.state == WAITING:
-                    hold.desk.cancel(hold, node.now())
-                    core.flush()
-                    return False
-                if hold.state == HELD and not keep:
-                    hold.desk.release(hold, node.now())
-                    core.flush()
-            except BaseException as problem:
-                node.upset(problem)
-                raise
-            return True
-
-    def _put_back(self, hold: Hold) -> None:
-        if hold.state == WAITING and hold.desk is not None:
-            hold.desk.cancel(hold, self._node.now())
-        else:
-            hold._release_now()
 
     def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
         """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy", so it asks and gives up."""
@@ -292,10 +336,11 @@ class Lock:
         try:
             self._acquire(hold, None)
             hold._thread = me = threading.get_ident()
-            self._bodies.setdefault(me, []).append(hold)
+            hold._lock.by_thread.setdefault(me, []).append(hold)
+            hold._watch = Abandoned(self, hold)
         except BaseException:
             hold.detach()
-            self._give_up(hold)
+            hold.give_up()
             raise
         return hold
 
@@ -312,12 +357,13 @@ class Lock:
                 self._end_body(ended, error)
             elif ended[0] is not None:
                 ended[0].detach()
-                self._give_up(ended[0])
+                ended[0].give_up()
             raise
 
     def _end_body(self, ended: list[Hold | None], error: BaseException | None) -> None:
         me = threading.get_ident()
-        bodies = self._bodies.get(me)
+        by_thread = self._bodies.by_thread
+        bodies = by_thread.get(me)
         if not bodies:
             raise UsageError(
                 f"The body of the lock {self.name} ends in another thread than it began in. To hand a lock over, use acquire, "
@@ -327,10 +373,10 @@ class Lock:
         ended.append(hold)
         bodies.pop()
         if not bodies:
-            self._bodies.pop(me, None)
+            by_thread.pop(me, None)
         if hold is None:  # detached, or released in the body
             return
-        hold._thread = None
+        hold._thread = hold._watch = None
         if hold.state == LOST:
             raise hold.loss() from error
         hold.release()
@@ -352,26 +398,32 @@ class LockAll:
                 hold = lock._asker()
                 self._holds.append(hold)
                 lock._acquire(hold, None)
+                hold._watch = Abandoned(self, hold)
             return tuple(self._holds)
         except BaseException:
             self._give_back()
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        lost = next((hold for hold in self._holds if hold.state == LOST), None)
         try:
-            self._give_back()
+            lost = self._give_back()
         except BaseException:
             self._give_back()  # a signal's handler has raised: what is left
             raise
         if lost is not None:
             raise lost.loss() from error
 
-    def _give_back(self) -> None:
+    def _give_back(self) -> Hold | None:
+        """The first lock that was lost before, if any was."""
+        lost = None
         while self._holds:
             hold = self._holds[-1]
-            hold._lock._give_up(hold)
+            if hold.state == LOST:
+                lost = hold
+            hold.give_up()
+            hold._watch = None
             self._holds.pop()
+        return lost
 
 
 class RWLock:
@@ -395,6 +447,7 @@ class ThreadNode(Reader):
     ) -> None:
         self.yield_at = 0.0  # when an acquire that does not have to wait must let the reader have its turn
         self.waiting: set[Hold] = set()  # threads sleep on their gates
+        self.abandoned: deque[Abandoned] = deque()  # bodies that ended without their `__exit__`
         super().__init__(registry, group, algorithm, limits)
 
     # -- for users ---------------------------------------------------------------------------------------
@@ -456,6 +509,12 @@ class ThreadNode(Reader):
             self.core.full()
 
     # -- the shell -----------------------------------------------------------------------------------------
+
+    def tidy(self) -> None:
+        while self.abandoned:
+            hold = self.abandoned.popleft().hold
+            hold.detach()
+            hold._put_back()
 
     def upset(self, problem: BaseException) -> None:
         """Somebody was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""

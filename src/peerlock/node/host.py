@@ -12,7 +12,8 @@ kernel arbitrates. In the directory:
     joining/ID      The member asks to be in the next view.
     sockets/ID      Where the member listens.
     views/EPOCH     The members of an epoch. The view with the largest number is in force.
-    drafts/         Files that are not complete yet. Each is locked by its writer.
+    drafts/         Files that are not complete yet. Each is locked by its writer. A draft that another process removed
+                    before its writer could lock it is written again.
 
 Each rule below is one method or one line, named in the list. `peerlock check-registries` explores this class, as it ships, over
 a model of the file system (`check/disk.py`), in every interleaving, with crashes, failing calls and loss of power,
@@ -153,6 +154,15 @@ class HostMember:
 
     def appear(self, peer: Peer) -> None:
         """Make this incarnation's file. From then on other processes can tell whether it is alive."""
+        for _ in range(TRIES):
+            try:
+                return self.try_to_appear(peer)
+            except FileNotFoundError:  # another process took the draft for garbage, or there is no directory any more
+                for directory in ("drafts", "members"):
+                    self.files.names(directory)
+        raise RegistryError(f"{self.where}: other members removed {TRIES} files that this one had begun to write.")
+
+    def try_to_appear(self, peer: Peer) -> None:
         path = path_of("members", peer.id)
         with self.draft(name_of(peer.id), b"\n\n" + msgspec.json.encode(peer)) as (draft, file):
             self.files.keep(file)

@@ -149,7 +149,7 @@ class Process:
             self.name, self.style, str(directory / "groups"), str(directory / "board"), str(directory / f"{self.name}.log"),
             seed * 100_000 + slot * 1000 + number, apart,
         )  # fmt: skip
-        words = [sys.executable, "-m", "peerlock.verify.syscall_worker", msgspec.json.encode(spec).decode()]
+        words = [sys.executable, "-P", "-m", "peerlock.verify.syscall_worker", msgspec.json.encode(spec).decode()]
         with (directory / f"{self.name}.err").open("wb") as errors:
             self.popen = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
