@@ -20,7 +20,7 @@ from rich.table import Table
 from peerlock.algorithms import CATALOGUE, Size
 from peerlock.bench.crowd import ENTRIES, EPOCH, HOLDS, MESSAGES, STATE, WAITS, Account, Crowd
 from peerlock.errors import PeerlockError
-from peerlock.node.wire import ON_THE_WIRE, spoken
+from peerlock.node.wire_algorithms import ON_THE_WIRE, spoken
 
 PEOPLE, HOLD_US = 5, 300
 

@@ -37,10 +37,10 @@ from typing import Any
 import uvloop
 
 import peerlock
-from peerlock.net.aio import Hold
-from peerlock.net.awake import Awake
-from peerlock.net.loop import AioLink
-from peerlock.node import desk
+from peerlock.net.aio.lock import Hold
+from peerlock.net.aio.shell import AioLink
+from peerlock.net.aio.spin import Awake
+from peerlock.node.locks import local_lock as desk
 
 SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import peerlock
-from peerlock.net.aio import Node
-from peerlock.net.certificates import make_certificates
+from peerlock.net.aio.node import Node
+from peerlock.net.transport.certificates import make_certificates
 from ports import free_ports
 
 NAMES = ("anna", "ben", "cleo")

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from peerlock.contract import Mode, Neighbours, Node, Ring
 from peerlock.observe.metrics import Metrics
-from peerlock.own import find
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.sim.world import World
+from peerlock.user_algorithm import find
 
 
 class Ran(Struct):

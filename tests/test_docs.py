@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from peerlock.check import registries, view_mutants
+from peerlock.check.protocols import all as registries
+from peerlock.check.protocols import view_mutants
 from terminal import terminal
 
 ROOT = Path(__file__).parents[1]

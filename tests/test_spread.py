@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import peerlock
-from peerlock.spread import spread
+from peerlock.parallel import spread
 
 
 def test_in_order_with_new_processes_now_and_then() -> None:
@@ -36,7 +36,7 @@ def test_who_has_seen_enough_stops() -> None:
 
 
 def test_nobody_is_left_behind() -> None:
-    program = "import time; from peerlock.spread import spread\nlist(spread(time.sleep, [60, 60], 2))"
+    program = "import time; from peerlock.parallel import spread\nlist(spread(time.sleep, [60, 60], 2))"
     with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as process:
         wait_for(lambda: sum("spawn_main" in words for words in alive(process.pid)) == 2)
         time.sleep(0.5)  # they have begun to work
@@ -46,7 +46,7 @@ def test_nobody_is_left_behind() -> None:
 
 PROGRAM = """
 import math, os
-from peerlock.spread import spread
+from peerlock.parallel import spread
 
 if __name__ == "__main__":
     before = dict(os.environ)

@@ -43,8 +43,8 @@ from peerlock.errors import (
 )
 
 if TYPE_CHECKING:
-    from peerlock.net.aio import Hold, Lock, RWLock
-    from peerlock.net.group import join
+    from peerlock.net.aio.lock import Hold, Lock, RWLock
+    from peerlock.net.settings import join
 
 __all__ = [
     "CATALOGUE", "NOBODY", "AfterFork", "Algorithm", "AlreadyHeld", "Ask", "Book", "Chosen", "Disagreement", "Grant", "Hold",
@@ -55,7 +55,7 @@ __all__ = [
 
 
 # The lock itself, when it is used: an algorithm of one's own needs no sockets.
-_LATER = {"Hold": "net.aio", "Lock": "net.aio", "RWLock": "net.aio", "join": "net.group"}
+_LATER = {"Hold": "net.aio.lock", "Lock": "net.aio.lock", "RWLock": "net.aio.lock", "join": "net.settings"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,14 +12,17 @@ from msgspec.structs import replace
 
 from peerlock.contract import note
 from peerlock.node.core import Core
-from peerlock.node.lease import Lease
+from peerlock.node.membership.lease import Lease
+from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view_change import Reports, View, Who
+from peerlock.node.peer import Peer
+from peerlock.node.quorum.member import Hears, Tenant
+from peerlock.node.quorum.messages import MOST_VOTERS, Beat, Vouch
+from peerlock.node.quorum.voter import EVERYBODY, Record, Voter, Votes
 from peerlock.node.session import Session
-from peerlock.node.store import Asks, Lodger, Renew, Request, Shelf, Snapshot, Swap
-from peerlock.node.tenant import Hears, Tenant
-from peerlock.node.view import Reports, View, Who
-from peerlock.node.voter import EVERYBODY, Record, Voter, Votes
-from peerlock.node.voting import MOST_VOTERS, Beat, Decision, Vouch
-from peerlock.node.wire import Peer
+from peerlock.node.store.member import Asks, Lodger
+from peerlock.node.store.memory import Shelf
+from peerlock.node.store.requests import Renew, Request, Snapshot, Swap
 
 
 class StartsWithAMajority(View):

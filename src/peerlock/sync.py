@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from peerlock.net.etcd import Etcd
-from peerlock.net.group import check_timeout, gather, prepared, registry_for
-from peerlock.net.loop import refuse_on_the_loop_of
-from peerlock.net.static import Tls
-from peerlock.net.threads import Hold, Lock, RWLock, ThreadNode, started
+from peerlock.net.aio.shell import refuse_on_the_loop_of
+from peerlock.net.registries.etcd import Etcd
+from peerlock.net.registries.static import Tls
+from peerlock.net.settings import check_timeout, gather, prepared, registry_for
+from peerlock.net.threads.lock import Hold, Lock, RWLock
+from peerlock.net.threads.node import ThreadNode, started
 
 
 def join(

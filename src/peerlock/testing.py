@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from peerlock.errors import UsageError
-from peerlock.net.aio import Joining, Node
-from peerlock.net.link import Link
-from peerlock.net.registry import Decision, Endpoint, Registry
-from peerlock.node.desk import Limits
-from peerlock.node.wire import DEFAULT, Peer
+from peerlock.net.aio.node import Joining, Node
+from peerlock.net.registries.base import Decision, Endpoint, Registry
+from peerlock.net.transport.link import Link
+from peerlock.node.locks.ticket import Limits
+from peerlock.node.peer import Peer
+from peerlock.node.wire_algorithms import DEFAULT
 
 T = TypeVar("T")
 DAY_S = 86_400.0

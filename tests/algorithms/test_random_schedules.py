@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from peerlock.algorithms import CATALOGUE, choose
 from peerlock.contract import Effects, Mode, Node, Wire
-from peerlock.own import find
 from peerlock.sim import topology
+from peerlock.user_algorithm import find
 
 # With a delay bound any order is not any order: these are tested in virtual time.
 ANY_ORDER = [name for name in CATALOGUE if not find(name).needs.delay_bound]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peerlock.algorithms import CATALOGUE
-from peerlock.own import find
+from peerlock.user_algorithm import find
 from running import assert_sound, run_seeds, topologies_for, writer
 
 SEEDS = range(1, 201)

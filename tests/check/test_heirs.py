@@ -1,4 +1,4 @@
-"""Requests that only the heir is told of (`Grant.heir`, and what node/desk.py makes of it), in every interleaving.
+"""Requests that only the heir is told of (`Grant.heir`, and what node/locks/local_lock.py makes of it), in every interleaving.
 
 `Discreet` does to Suzuki's and Kasami's algorithm what a desk does: a request goes to the heir of the privilege that its
 sender has passed on, to the others when a timer fires, and to nobody any more when it was granted. A timer fires at any
@@ -17,7 +17,7 @@ from peerlock.check.model import Model
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.contract import Ask, Effects, Grant, Members, Mode, Node, Out, Wire
-from peerlock.own import wrap
+from peerlock.user_algorithm import wrap
 
 
 class Discreet(SuzukiKasamiA):

@@ -18,8 +18,8 @@ from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.contract import NOBODY, Members, Neighbours, Node, Ring, Shape
 from peerlock.observe import diagram, shiviz
-from peerlock.own import load, wrap
 from peerlock.sim.transcript import play
+from peerlock.user_algorithm import load, wrap
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,8 +18,8 @@ from peerlock.check.search import Outcome, Search
 from peerlock.contract import Members
 from peerlock.errors import ContractError
 from peerlock.lab.film import Plan, shoot
-from peerlock.own import find, load
 from peerlock.sim.experiment import Experiment
+from peerlock.user_algorithm import find, load
 
 # A lock with a coordinator that is right, and what may be wrong with one.
 CLASSES = '''

@@ -9,17 +9,17 @@ import pytest
 
 from peerlock.algorithms import CATALOGUE, Chosen, choose
 from peerlock.check import explore as explorations
-from peerlock.check.early import Early, unfit
 from peerlock.check.explore import Explored, explore
 from peerlock.check.model import Model
 from peerlock.check.mutants import mechanical
+from peerlock.check.partial_order import Early, unfit
 from peerlock.check.properties import Checks, MutualExclusion, Predicate, Property, standard
 from peerlock.check.properties import State as State_
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import groups
 from peerlock.check.verdicts import shapes_of
 from peerlock.contract import NOBODY, Members, Mode, Node, Out, Shape, State, Wire
-from peerlock.own import load, wrap
+from peerlock.user_algorithm import load, wrap
 
 FORMS = [(name, form == "as_printed") for name, entry in CATALOGUE.items() for form in entry.forms]
 

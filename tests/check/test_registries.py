@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from peerlock.check.registries import CLEAN, MUTANTS, Explored, explore
+from peerlock.check.protocols.all import CLEAN, MUTANTS, Explored, explore
 
 # Exact numbers: a rule that is forgotten, a state that is merged or a letter that is lost too early shows in them.
 STATES = {

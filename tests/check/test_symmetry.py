@@ -15,8 +15,8 @@ from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import NotSymmetric, Symmetry, groups
 from peerlock.check.verdicts import shapes_of
 from peerlock.contract import Members, Node, Shape
-from peerlock.own import load, wrap
 from peerlock.sim.transcript import play
+from peerlock.user_algorithm import load, wrap
 
 ROOT = Path(__file__).parents[2]
 

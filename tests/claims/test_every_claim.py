@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from peerlock.algorithms import CATALOGUE
 from peerlock.check.mutants import by_hand
 from peerlock.claims.catalogue import CLAIMS, examine, select
-from peerlock.claims.lab import Evidence, judge
+from peerlock.claims.evidence import Evidence, judge
 from peerlock.claims.report import fill_in, write
 from peerlock.errors import UsageError
 
@@ -177,7 +177,7 @@ def test_a_broken_algorithm_loses_its_claims(
 
 def test_the_ring_language_notices_a_broken_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     """The language of the sound algorithm is not closed under the steps of a broken one."""
-    from peerlock.claims import ring_words
+    from peerlock.claims import ring_language as ring_words
     from peerlock.claims.dijkstra import language
 
     sound = language()

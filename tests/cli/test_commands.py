@@ -14,8 +14,8 @@ import pytest
 
 from peerlock.algorithms import CATALOGUE
 from peerlock.check.properties import finding
-from peerlock.check.view_change import explore
-from peerlock.check.view_mutants import MUTANTS
+from peerlock.check.protocols.view_change import explore
+from peerlock.check.protocols.view_mutants import MUTANTS
 from peerlock.cli import nodes
 
 ROOT = Path(__file__).parents[2]

@@ -269,7 +269,7 @@ main()
 
 
 def test_a_command_may_join_the_group_itself(tmp_path: Path) -> None:
-    script = "import peerlock.net.group as g; print(g.gather().name)"
+    script = "import peerlock.net.settings as g; print(g.gather().name)"
     words = ["run", "x", "--dir", str(tmp_path), "-g", "g", "--", sys.executable, "-c", script]
     assert peerlock(*words).stdout == "None\n"
     assert peerlock(*words, env={"PEERLOCK_NAME": "anna"}).stdout == "anna\n"
@@ -280,7 +280,7 @@ def test_a_command_that_cannot_be_written_down_is_not_started(tmp_path: Path) ->
     script = f"""
 import sys
 from peerlock.cli import main
-from peerlock.net.host import HostRegistry
+from peerlock.net.registries.host import HostRegistry
 def full(self, words):
     raise OSError(28, "No space left on device")
 HostRegistry.charge = full

@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
-from peerlock.net.places import directory_for, make_private
-from peerlock.node.wire import OLDEST, VERSION, Hello, Peer, framed
+from peerlock.net.files import directory_for, make_private
+from peerlock.node.peer import Peer
+from peerlock.node.wire import OLDEST, VERSION, Hello, framed
 from ports import free_port, free_ports
 from terminal import terminal
 

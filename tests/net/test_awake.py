@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import peerlock
-from peerlock.net.awake import AWAKE_S, FEW, MANY, SHORT_S, Awake
+from peerlock.net.aio.spin import AWAKE_S, FEW, MANY, SHORT_S, Awake
 from places import until
 
 

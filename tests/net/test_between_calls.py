@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from peerlock.net.host import HostRegistry
+from peerlock.net.registries.host import HostRegistry
 from processes import Member, members
 
 IDLE_S = 1.5  # after so long without a hold a node stops believing

@@ -14,12 +14,15 @@ import pytest
 
 import peerlock
 from peerlock.errors import RegistryError
-from peerlock.net import dialling, embedded, order
-from peerlock.net.booth import Booth
-from peerlock.net.lines import Line
-from peerlock.net.registry import Endpoint
-from peerlock.node.voting import Decision, Order
-from peerlock.node.wire import Peer
+from peerlock.net.registries import quorum as embedded
+from peerlock.net.registries.base import Endpoint
+from peerlock.net.transport import connect as dialling
+from peerlock.net.voters import replacement as order
+from peerlock.net.voters.connection import Line
+from peerlock.net.voters.server import Booth
+from peerlock.node.membership.view import Decision
+from peerlock.node.peer import Peer
+from peerlock.node.quorum.messages import Order
 from places import until
 from ports import free_port, free_ports
 

@@ -16,14 +16,15 @@ import pytest
 
 import peerlock
 from disk import Disk
-from peerlock.net.booth import Booth
-from peerlock.net.host import HostRegistry
-from peerlock.net.lines import Line
-from peerlock.net.places import write_durably
-from peerlock.net.record import HEAD, Stored
+from peerlock.net.files import write_durably
+from peerlock.net.registries.host import HostRegistry
+from peerlock.net.registries.static import Record, StaticRegistry
 from peerlock.net.shell import Shell
-from peerlock.net.static import Record, StaticRegistry
-from peerlock.node.voting import Accepted, Decision, Promise, Ruling
+from peerlock.net.voters.connection import Line
+from peerlock.net.voters.record_file import HEAD, Stored
+from peerlock.net.voters.server import Booth
+from peerlock.node.membership.view import Decision
+from peerlock.node.quorum.messages import Accepted, Promise, Ruling
 from places import NAMES, joined, until
 from ports import free_ports
 

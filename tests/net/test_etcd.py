@@ -18,11 +18,12 @@ import pytest
 import peerlock
 from etcds import Cluster, etcd
 from peerlock.errors import LockLost, LockTimeout, RegistryError, UsageError
-from peerlock.net.aio import Node
-from peerlock.net.etcd import Etcd, EtcdRegistry, EtcdStore
-from peerlock.node.store import Heartbeat, Look, Renew, Shelf, Swap
-from peerlock.node.voting import Decision
-from peerlock.node.wire import Peer
+from peerlock.net.aio.node import Node
+from peerlock.net.registries.etcd import Etcd, EtcdRegistry, EtcdStore
+from peerlock.node.membership.view import Decision
+from peerlock.node.peer import Peer
+from peerlock.node.store.memory import Shelf
+from peerlock.node.store.requests import Heartbeat, Look, Renew, Swap
 from places import joined, make_certs
 from ports import free_port
 

@@ -12,15 +12,16 @@ import pytest
 
 import peerlock
 from peerlock.errors import LockError, LockLost
-from peerlock.net.aio import Joining, Node
-from peerlock.net.group import gather, leased_registry
-from peerlock.net.host import HostRegistry
-from peerlock.net.reader import ThreadLink
-from peerlock.net.static import Tls
-from peerlock.net.threads import ThreadNode, started
-from peerlock.net.tls import tls_context
-from peerlock.node.voting import Salute, enveloped
-from peerlock.node.wire import OLDEST, VERSION, Hello, Peer, framed
+from peerlock.net.aio.node import Joining, Node
+from peerlock.net.registries.host import HostRegistry
+from peerlock.net.registries.static import Tls
+from peerlock.net.settings import gather, leased_registry
+from peerlock.net.threads.node import ThreadNode, started
+from peerlock.net.threads.shell import ThreadLink
+from peerlock.net.transport.tls import tls_context
+from peerlock.node.peer import Peer
+from peerlock.node.quorum.messages import Salute, enveloped
+from peerlock.node.wire import OLDEST, VERSION, Hello, framed
 from peerlock.verify.worker import Clock
 from places import files, joined, make_certs
 from ports import free_port

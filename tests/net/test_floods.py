@@ -22,12 +22,13 @@ import pytest
 import peerlock
 import peerlock.sync
 from mistaken import Authority
-from peerlock.net.aio import Node
-from peerlock.net.link import Link
-from peerlock.net.loop import AioLink
-from peerlock.net.threads import ThreadNode
-from peerlock.node.voting import Beat, Salute, enveloped
-from peerlock.node.wire import OLDEST, VERSION, Call, Hello, Peer, Query, framed
+from peerlock.net.aio.node import Node
+from peerlock.net.aio.shell import AioLink
+from peerlock.net.threads.node import ThreadNode
+from peerlock.net.transport.link import Link
+from peerlock.node.peer import Peer
+from peerlock.node.quorum.messages import Beat, Salute, enveloped
+from peerlock.node.wire import OLDEST, VERSION, Call, Hello, Query, framed
 from places import joined, until
 from ports import free_port
 

@@ -64,14 +64,14 @@ if os.getpgrp() != os.getpid():
 
 RECORD = """
 from pathlib import Path
-from peerlock.net.record import RecordFile
+from peerlock.net.voters.record_file import RecordFile
 file = RecordFile(Path(sys.argv[1]), "g", "anna")
 fork()
 {fate}
 """
 
 LISTED = """
-from peerlock.net.static import StaticRegistry
+from peerlock.net.registries.static import StaticRegistry
 from peerlock.errors import UsageError
 class Forks(StaticRegistry):
     def _read(self):
@@ -88,9 +88,9 @@ else:
 # A command works under a lock of a node that is killed; its next incarnation ends the command.
 CHARGED = """
 import subprocess
-from peerlock.net.charges import charge_of
-from peerlock.net.etcd import Etcd, EtcdRegistry
-from peerlock.net.threads import ThreadNode
+from peerlock.net.processes.groups import charge_of
+from peerlock.net.registries.etcd import Etcd, EtcdRegistry
+from peerlock.net.threads.lock import ThreadNode
 registry = EtcdRegistry("g", Etcd(("http://127.0.0.1:1",)), "anna", state=sys.argv[1])
 node = ThreadNode(registry, "g")
 command = subprocess.Popen(["sleep", "77.7"], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
@@ -101,7 +101,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 NEXT = """
 import sys
-from peerlock.net.etcd import Etcd, EtcdRegistry
+from peerlock.net.registries.etcd import Etcd, EtcdRegistry
 EtcdRegistry("g", Etcd(("http://127.0.0.1:1",)), "anna", state=sys.argv[1])._end_orphans()
 """
 

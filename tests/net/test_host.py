@@ -20,11 +20,11 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import AfterFork, LockLost, PeerlockError, RegistryError, UsageError
-from peerlock.net.charges import charge_of, end_charges
-from peerlock.net.host import HostRegistry
-from peerlock.net.places import directory_for, make_private
-from peerlock.net.threads import ThreadNode
-from peerlock.node.host import ALIVE, KEPT_VIEWS, path_of
+from peerlock.net.files import directory_for, make_private
+from peerlock.net.processes.groups import charge_of, end_charges
+from peerlock.net.registries.host import HostRegistry
+from peerlock.net.threads.node import ThreadNode
+from peerlock.node.membership.host import ALIVE, KEPT_VIEWS, path_of
 from processes import Member, members
 
 
@@ -209,7 +209,7 @@ def test_the_place_depends_on_machine_user_and_group_alone(monkeypatch: pytest.M
     assert directory_for("shop") == before
     assert directory_for("other") != before
     out = subprocess.run(
-        [sys.executable, "-c", "from peerlock.net.places import directory_for; print(directory_for('shop'))"],
+        [sys.executable, "-c", "from peerlock.net.files import directory_for; print(directory_for('shop'))"],
         env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert out.stdout.strip() == str(before), "the same under cron"
@@ -370,8 +370,8 @@ def test_who_looks_whether_somebody_is_dead_does_not_seem_to_be_it(tmp_path: Pat
     """The dead one's command is ended before it is left out, also while another process is looking at it."""
     script = """
 import subprocess, sys
-from peerlock.net.charges import charge_of
-from peerlock.net.host import HostRegistry
+from peerlock.net.processes.groups import charge_of
+from peerlock.net.registries.host import HostRegistry
 made = HostRegistry("g", "d", sys.argv[1])
 made.incarnate()
 made.listeners()
@@ -468,7 +468,7 @@ def test_without_a_look_at_the_processes_nobody_is_gone(monkeypatch: pytest.Monk
 
 HIDDEN = """
 import os, sys
-from peerlock.net.charges import _all, end_charges
+from peerlock.net.processes.groups import _all, end_charges
 os.setgid(65534)
 os.setuid(65534)
 print(sys.argv[1] in dict(_all()), end_charges(sys.argv[2].encode(), 65534))
@@ -493,6 +493,6 @@ def test_a_group_that_cannot_be_written_is_said_so(tmp_path: Path, monkeypatch: 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("peerlock.net.host_files.write_all", full)
+    monkeypatch.setattr("peerlock.net.registries.group_directory.write_all", full)
     with pytest.raises(RegistryError, match=r"The group g cannot be joined: No space left on device\."):
         peerlock.sync.join("g", dir=tmp_path)

@@ -21,8 +21,8 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import LockLost, RegistryError
-from peerlock.net.charges import charge_of, end_charges
-from peerlock.net.places import directory_for
+from peerlock.net.files import directory_for
+from peerlock.net.processes.groups import charge_of, end_charges
 from processes import Member, members
 
 NOBODY = 65534
@@ -115,7 +115,7 @@ def test_a_holder_stays_the_only_one(attack: str, tmp_path: Path) -> None:
 
 CLOSES = """
 import os, sys, time
-from peerlock.net.host import HostRegistry
+from peerlock.net.registries.host import HostRegistry
 made = HostRegistry("g", "a", sys.argv[1])
 made.incarnate(), made.listeners(), made.change()
 assert made.believe()
@@ -126,7 +126,7 @@ sys.stdin.readline()
 
 
 def test_closing_every_descriptor_drops_no_lock(tmp_path: Path) -> None:
-    from peerlock.net.host import HostRegistry
+    from peerlock.net.registries.host import HostRegistry
 
     with started(CLOSES, str(tmp_path)) as process:
         assert heard(process) == "in"
@@ -241,13 +241,13 @@ def test_only_what_belongs_to_the_owner_is_killed() -> None:
 
 
 def test_a_failed_join_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host_files = importlib.import_module("peerlock.net.host_files")
+    host_files = importlib.import_module("peerlock.net.registries.group_directory")
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     for call in ("write_all", "listen_at"):
-        room = host_files if hasattr(host_files, call) else importlib.import_module("peerlock.net.host")
+        room = host_files if hasattr(host_files, call) else importlib.import_module("peerlock.net.registries.host")
         with monkeypatch.context() as patched:
             patched.setattr(room, call, full)
             for _ in range(5):
@@ -261,8 +261,8 @@ def test_a_failed_join_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_joiner_that_is_stopped_in_the_middle_holds_nobody_up(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
-from peerlock.net.liveness_lock import LockFile
-from peerlock.net.host import HostRegistry
+from peerlock.net.registries.liveness_lock import LockFile
+from peerlock.net.registries.host import HostRegistry
 real = LockFile.lock
 def stopped(*words):
     print("stops", flush=True)

@@ -17,16 +17,18 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import RegistryError
-from peerlock.net.aio import Node
-from peerlock.net.booth import Booth
-from peerlock.net.certificates import make_certificates
-from peerlock.net.group import gather, registry_for
-from peerlock.net.order import give_order
-from peerlock.net.static import Tls
-from peerlock.net.threads import ThreadNode
-from peerlock.net.tls import tls_context
-from peerlock.node import voting, wire
-from peerlock.node.voting import Order, Outcome, Salute
+from peerlock.net.aio.node import Node
+from peerlock.net.registries.static import Tls
+from peerlock.net.settings import gather, registry_for
+from peerlock.net.threads.node import ThreadNode
+from peerlock.net.transport.certificates import make_certificates
+from peerlock.net.transport.tls import tls_context
+from peerlock.net.voters.replacement import give_order
+from peerlock.net.voters.server import Booth
+from peerlock.node import wire
+from peerlock.node.peer import Peer
+from peerlock.node.quorum import messages as voting
+from peerlock.node.quorum.messages import Order, Outcome, Salute
 from places import files, joined, until
 from ports import free_port
 
@@ -102,7 +104,7 @@ def as_ben(body: bytes) -> bytes:
     """What ben would answer."""
     hello = wire.opened(body)
     assert isinstance(hello, wire.Hello)
-    me = wire.Peer("ben", hello.to, "", 1)
+    me = Peer("ben", hello.to, "", 1)
     return wire.framed(wire.Hello(wire.OLDEST, "g", me, hello.peer.id, 0, newest=wire.VERSION))
 
 
@@ -160,7 +162,7 @@ def test_nobody_says_for_a_node_of_the_list_that_another_is_dead(
     def dead(body: bytes) -> bytes:
         hello = wire.opened(body)
         assert isinstance(hello, wire.Hello)
-        me = wire.Peer("anna", 7, "", 1)
+        me = Peer("anna", 7, "", 1)
         refusal = wire.Hello(wire.OLDEST, "g", me, hello.peer.id, 0, "ben was said to be dead", True, wire.VERSION)
         return wire.framed(refusal)
 

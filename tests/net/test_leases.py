@@ -20,8 +20,8 @@ import peerlock
 import peerlock.sync
 from etcds import Cluster, etcd
 from peerlock.errors import LockLost
-from peerlock.net.aio import Node
-from peerlock.net.leased import LeasedRegistry
+from peerlock.net.aio.node import Node
+from peerlock.net.registries.leased import LeasedRegistry
 
 LEASE_S = 1.0
 
@@ -317,7 +317,7 @@ SHADOWS = (
 )
 STARTED = """
 import os, sys
-from peerlock.net.watchdog import Watchdog
+from peerlock.net.processes.watchdog import Watchdog
 os.chdir(sys.argv[1])
 watchdog = Watchdog()
 watchdog.close()

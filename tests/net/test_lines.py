@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from peerlock.net.lines import Dialler, Line, Party, close_server, serve
-from peerlock.net.registry import Endpoint
-from peerlock.node.voting import Envelope, Salute
+from peerlock.net.registries.base import Endpoint
+from peerlock.net.voters.connection import Dialler, Line, Party, close_server, serve
+from peerlock.node.quorum.messages import Envelope, Salute
 from peerlock.node.wire import OLDEST, VERSION
 from ports import free_port
 

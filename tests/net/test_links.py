@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import peerlock
-from peerlock.net.aio import Node
-from peerlock.net.link import Link
+from peerlock.net.aio.node import Node
+from peerlock.net.transport.link import Link
+from peerlock.node.peer import Peer
 from peerlock.node.wire import (
     LARGEST,
     VERSION,
@@ -23,15 +24,14 @@ from peerlock.node.wire import (
     Decided,
     Hello,
     LockReport,
-    Peer,
     Ping,
     Query,
     Report,
     Said,
     framed,
     packed,
-    spoken,
-)  # fmt: skip
+)
+from peerlock.node.wire_algorithms import spoken
 from places import joined
 from ports import free_port
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.aio import Hold, Node
-from peerlock.net.pace import SOON_S, YIELD_S
-from peerlock.node.desk import Limits
-from peerlock.node.wire import ON_THE_WIRE
+from peerlock.net.aio.lock import Hold
+from peerlock.net.aio.node import Node
+from peerlock.net.yielding import SOON_S, YIELD_S
+from peerlock.node.locks.ticket import Limits
+from peerlock.node.wire_algorithms import ON_THE_WIRE
 from peerlock.testing import Group, NothingHappens, run
 
 

@@ -19,7 +19,7 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, UsageError
-from peerlock.net.threads import ThreadNode
+from peerlock.net.threads.node import ThreadNode
 from processes import members
 
 # -- another event loop ----------------------------------------------------------------------------------------

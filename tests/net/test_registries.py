@@ -16,8 +16,8 @@ import peerlock
 import peerlock.sync
 from etcds import Cluster, etcd
 from peerlock.errors import LockLost, LockTimeout, NodeClosed
-from peerlock.net.aio import Node
-from peerlock.net.static import StaticRegistry
+from peerlock.net.aio.node import Node
+from peerlock.net.registries.static import StaticRegistry
 from places import KINDS, LEASED, NAMES, Place, until
 
 

@@ -15,7 +15,7 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import UsageError
-from peerlock.net.group import gather
+from peerlock.net.settings import gather
 from places import make_certs
 from ports import free_port
 

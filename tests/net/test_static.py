@@ -17,10 +17,10 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import LockTimeout, RegistryError, UsageError
-from peerlock.net.aio import Node
-from peerlock.net.group import gather, registry_for
-from peerlock.net.static import StaticRegistry
-from peerlock.net.threads import ThreadNode
+from peerlock.net.aio.node import Node
+from peerlock.net.registries.static import StaticRegistry
+from peerlock.net.settings import gather, registry_for
+from peerlock.net.threads.node import ThreadNode
 from peerlock.node import wire
 from places import files, joined, make_certs, until
 from ports import free_ports
@@ -264,7 +264,7 @@ def test_a_node_that_was_taken_for_dead_and_lives_loses_everything_and_joins_aga
 
 def test_only_our_own_authority_is_trusted(tmp_path: Path) -> None:
     place = Place(tmp_path, "anna", tls=True)
-    registry = peerlock.net.group.registry_for(
+    registry = peerlock.net.settings.registry_for(
         "g",
         gather(
             name="anna",
@@ -427,7 +427,7 @@ def test_bad_lists(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="talk over TLS"):
         StaticRegistry("g", "a", {"a": "10.1.2.3:1"}, state=tmp_path / "x")
     with pytest.raises(UsageError, match="Which of a"):
-        peerlock.net.group.registry_for("g", gather(nodes={"a": "127.0.0.1:1"}))
+        peerlock.net.settings.registry_for("g", gather(nodes={"a": "127.0.0.1:1"}))
     (tmp_path / "damaged.json").write_text("{")
     with pytest.raises(RegistryError, match="Restore it"):
         StaticRegistry("g", "a", {"a": "127.0.0.1:1"}, state=tmp_path / "damaged.json")

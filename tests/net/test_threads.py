@@ -16,9 +16,9 @@ import pytest
 
 import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.client import Caller
-from peerlock.net.threads import ThreadNode
-from peerlock.node.desk import Desk
+from peerlock.net.control.client import Caller
+from peerlock.net.threads.node import ThreadNode
+from peerlock.node.locks.local_lock import Desk
 from peerlock.node.wire import LENGTH
 
 

@@ -19,8 +19,10 @@ import msgspec
 import pytest
 
 from etcds import Cluster, etcd
-from peerlock.node import voting, wire
-from peerlock.node.wire import Hello, Peer, incompatible, packed
+from peerlock.node import wire
+from peerlock.node.peer import Peer
+from peerlock.node.quorum import messages as voting
+from peerlock.node.wire import Hello, incompatible, packed
 from places import KINDS, NAMES, Place
 
 PREVIOUS = Path(__file__).parents[1] / "previous" / f"peerlock-{wire.OLDEST}.zip"

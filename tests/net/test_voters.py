@@ -21,14 +21,14 @@ from typer.testing import CliRunner
 
 import peerlock
 from peerlock.errors import LockTimeout, RegistryError, UsageError
-from peerlock.net import record
-from peerlock.net.aio import Node
-from peerlock.net.booth import Booth
-from peerlock.net.charges import charge_of
-from peerlock.net.embedded import EmbeddedRegistry
-from peerlock.net.places import write_durably
-from peerlock.node.voting import Beat, Salute, enveloped
-from peerlock.node.wire import Peer
+from peerlock.net.aio.node import Node
+from peerlock.net.files import write_durably
+from peerlock.net.processes.groups import charge_of
+from peerlock.net.registries.quorum import EmbeddedRegistry
+from peerlock.net.voters import record_file as record
+from peerlock.net.voters.server import Booth
+from peerlock.node.peer import Peer
+from peerlock.node.quorum.messages import Beat, Salute, enveloped
 from places import joined, until
 from ports import free_port, free_ports
 

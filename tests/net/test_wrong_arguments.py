@@ -27,7 +27,7 @@ import peerlock
 import peerlock.sync
 from peerlock.errors import LockTimeout, UsageError, shown
 from peerlock.guards import GuardedFile
-from peerlock.net.metrics import serve
+from peerlock.prometheus import serve
 from ports import free_port
 from processes import Member, members
 

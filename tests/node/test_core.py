@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlock.node.core import SILENCE_S, TICK_S, Core
-from peerlock.node.desk import HELD, LOST, Ticket
-from peerlock.node.table import NEAR_THE_END, OFTEN
-from peerlock.node.wire import DEFAULT, Peer, Report, spoken
+from peerlock.node.locks.table import NEAR_THE_END, OFTEN
+from peerlock.node.locks.ticket import HELD, LOST, Ticket
+from peerlock.node.peer import Peer
+from peerlock.node.wire import Report
+from peerlock.node.wire_algorithms import DEFAULT, spoken
 
 A, B, C = Peer("a", 1), Peer("b", 2), Peer("c", 3)
 

@@ -7,9 +7,12 @@ from math import inf
 from typing import Any
 
 from peerlock.node.core import Core
-from peerlock.node.desk import HELD, SOON_S, WAITING, Desk, Ticket
-from peerlock.node.table import LATER_S
-from peerlock.node.wire import DEFAULT, LENGTH, Peer, opened, spoken
+from peerlock.node.locks.local_lock import SOON_S, Desk
+from peerlock.node.locks.table import LATER_S
+from peerlock.node.locks.ticket import HELD, WAITING, Ticket
+from peerlock.node.peer import Peer
+from peerlock.node.wire import LENGTH, opened
+from peerlock.node.wire_algorithms import DEFAULT, spoken
 
 
 class _Shell:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peerlock.errors import LockTimeout
-from peerlock.node.table import NOTHING, opened
+from peerlock.node.locks.table import NOTHING, opened
 from peerlock.node.wire import LockReport
 from peerlock.testing import Group, run
 

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from peerlock.errors import ProtocolError
+from peerlock.node.peer import Peer
 from peerlock.node.session import EVERY, Session
-from peerlock.node.wire import LENGTH, Ack, Peer, Ping, Report, framed, opened
+from peerlock.node.wire import LENGTH, Ack, Ping, Report, framed, opened
 
 A, B = Peer("a", 1), Peer("b", 2)
 

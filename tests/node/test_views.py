@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from peerlock.algorithms import choose
-from peerlock.check.view_change import CLEAN, Group, explore
-from peerlock.check.view_mutants import MUTANTS, ViewMutant
-from peerlock.node.view import View
-from peerlock.node.wire import ON_THE_WIRE
+from peerlock.check.protocols.view_change import CLEAN, Group, explore
+from peerlock.check.protocols.view_mutants import MUTANTS, ViewMutant
+from peerlock.node.membership.view_change import View
+from peerlock.node.wire_algorithms import ON_THE_WIRE
 
 # Exact numbers: a rule that is forgotten or a state that is merged shows in them.
 STATES = {

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlock.node.lease import RHO, Lease, promise_s
-from peerlock.node.office import Office
-from peerlock.node.residence import AtVoters
-from peerlock.node.store import Heartbeat, Lodger, Shelf, Snapshot
-from peerlock.node.tenant import Tenant
-from peerlock.node.voter import EVERYBODY, Record, Voter
-from peerlock.node.voting import Beat, Decision, Promise, Ruling, Vouch
-from peerlock.node.wire import Peer
+from peerlock.node.membership.lease import RHO, Lease, promise_s
+from peerlock.node.membership.view import Decision
+from peerlock.node.peer import Peer
+from peerlock.node.quorum.agent import AtVoters
+from peerlock.node.quorum.member import Tenant
+from peerlock.node.quorum.messages import Beat, Promise, Ruling, Vouch
+from peerlock.node.quorum.voter import EVERYBODY, Record, Voter
+from peerlock.node.quorum.voter_driver import Office
+from peerlock.node.store.member import Lodger
+from peerlock.node.store.memory import Shelf
+from peerlock.node.store.requests import Heartbeat, Snapshot
 
 A, B = Peer("a", 1), Peer("b", 2)
 OLD = (("v1", ""), ("v2", ""), ("v3", ""))

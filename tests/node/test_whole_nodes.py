@@ -6,9 +6,9 @@ import pytest
 
 from peerlock.cli.nodes import _one
 from peerlock.node.core import Core
-from peerlock.node.wire import ON_THE_WIRE
+from peerlock.node.wire_algorithms import ON_THE_WIRE
 from peerlock.planted import PLANTED
-from peerlock.sim.nodes import FAULTS, Broken, Plan, run
+from peerlock.sim.cluster.process import FAULTS, Broken, Plan, run
 
 
 @pytest.mark.parametrize("algorithm", ON_THE_WIRE)

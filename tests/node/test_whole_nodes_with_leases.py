@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from peerlock.node.wire import ON_THE_WIRE
+from peerlock.node.wire_algorithms import ON_THE_WIRE
 from peerlock.planted import PLANTED_LEASED
-from peerlock.sim.leased import FAULTS, LeasedPlan, run
-from peerlock.sim.nodes import Broken
+from peerlock.sim.cluster.leased_process import FAULTS, LeasedPlan, run
+from peerlock.sim.cluster.process import Broken
 
 ELSEWHERE = {"voters": {"store away"}, "store": {fault for fault in FAULTS if "voter" in fault}}
 

@@ -17,10 +17,10 @@ from peerlock.errors import (
     UnknownAlgorithm,
     UsageError,
 )
-from peerlock.own import find
 from peerlock.sim.experiment import Experiment
 from peerlock.sim.transcript import play
 from peerlock.trace import read
+from peerlock.user_algorithm import find
 
 GML = "graph [\n  node [\n id 0 ]\n node [ id 1 ]\n node [ id 2 ]\n edge [ source 0 target 1 ]\n {} ]\n"
 

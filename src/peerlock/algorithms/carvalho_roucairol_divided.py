@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.carvalho_roucairol import Message, Reply, Request
-from peerlock.algorithms.divided import Divided, Process
+from peerlock.algorithms.interruptible import Divided, Process
 from peerlock.contract import Members, Mode, Node, Out
 
 

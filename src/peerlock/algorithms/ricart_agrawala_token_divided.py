@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from peerlock.algorithms.divided import Divided, Process
+from peerlock.algorithms.interruptible import Divided, Process
 from peerlock.algorithms.ricart_agrawala_token import Message, Request, Token
 from peerlock.contract import Members, Mode, Node, Out, Row, put, row
 

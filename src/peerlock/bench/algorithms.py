@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from peerlock.bench.crowd import Crowd
-from peerlock.node.wire import ON_THE_WIRE
+from peerlock.node.wire_algorithms import ON_THE_WIRE
 
 PEOPLE, HOLD_US, THINK_US = 5, 200, 30_000
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from peerlock.bench.crowd import Account, Crowd
-from peerlock.node.wire import DEFAULT
+from peerlock.node.wire_algorithms import DEFAULT
 
 
 def torture(algorithm: str, people: int, seconds: float, seed: int) -> Account:

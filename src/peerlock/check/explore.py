@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from peerlock.check.early import Class, Early, unfit
 from peerlock.check.model import Model
+from peerlock.check.partial_order import Class, Early, unfit
 from peerlock.check.properties import Checks, EverybodyEnters, Property
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import NotSymmetric, Symmetry

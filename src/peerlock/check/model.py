@@ -31,8 +31,8 @@ from peerlock.algorithms import Chosen
 from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer, OneChangeAtATime
 from peerlock.contract import NOBODY, Effects, Members, Mode, Node, Shape, Wire
 from peerlock.errors import ContractError
-from peerlock.own import check_message, check_state, has_order, twin
 from peerlock.trace import told
+from peerlock.user_algorithm import check_message, check_state, has_order, twin
 
 ANY = -1  # entries left: no bound
 TWICE_FIRST, TWICE_EVERY = 200, 64  # steps of a user's own class that are taken twice: so many, then one of so many

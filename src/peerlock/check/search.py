@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from msgspec import Struct
 
-from peerlock.check.early import Early
 from peerlock.check.engine import CHUNK, Cells, Engine, Keys, Level, Outgrown, unique, unseen
 from peerlock.check.model import Action, Model
+from peerlock.check.partial_order import Early
 from peerlock.check.symmetry import Symmetry
 
 RUNS = 6  # so many sorted runs of seen states before the small ones are merged

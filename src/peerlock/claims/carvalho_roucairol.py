@@ -7,9 +7,9 @@ from typing import Any
 from peerlock.check.model import Local, Model
 from peerlock.check.properties import Property
 from peerlock.claims import table_one
-from peerlock.claims.everybody import evidence
-from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, judge
-from peerlock.claims.orders import MEANING, ORDERS, strongest
+from peerlock.claims.all_algorithms import evidence
+from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, judge
+from peerlock.claims.fairness import MEANING, ORDERS, strongest
 from peerlock.claims.registry import claim
 from peerlock.claims.suzuki_kasami import _statements, indivisible
 from peerlock.contract import Mode, Node
@@ -191,7 +191,7 @@ def _master(model: Model) -> list[Property]:
 
 @claim("RESP-ROUND1", PAPER, "the first round of the original and of the modified algorithm are identical")
 def resp_round1(lab: Lab) -> Finding:
-    from peerlock.claims.lab import run
+    from peerlock.claims.evidence import run
 
     differs, seeds = None, lab.seeds(30, 300)
     for seed in seeds:

@@ -6,18 +6,12 @@ import difflib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from peerlock.claims import (
-    carvalho_roucairol,
-    dijkstra,
-    everybody,
-    helary_plouzeau_raynal,
-    ricart_agrawala,
-    suzuki_kasami,
-)
-from peerlock.claims.lab import Evidence, Finding, Lab, broken, judge
+from peerlock.claims import all_algorithms as everybody
+from peerlock.claims import carvalho_roucairol, dijkstra, helary_plouzeau_raynal, ricart_agrawala, suzuki_kasami
+from peerlock.claims.evidence import Evidence, Finding, Lab, broken, judge
 from peerlock.claims.registry import CLAIMS, PAPERS, Claim
 from peerlock.errors import UsageError
-from peerlock.spread import spread
+from peerlock.parallel import spread
 
 MODULES = (everybody, suzuki_kasami, helary_plouzeau_raynal, dijkstra, ricart_agrawala, carvalho_roucairol)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from peerlock.check.model import ANY, Letter, Local, Model
 from peerlock.check.properties import Property
-from peerlock.claims import ring_words
+from peerlock.claims import ring_language as ring_words
 from peerlock.claims.automata import Automaton, compiled, difference, drawn, learn
-from peerlock.claims.lab import Evidence, Finding, Lab, Setup, judge, run
+from peerlock.claims.evidence import Evidence, Finding, Lab, Setup, judge, run
 from peerlock.claims.registry import claim
 
 PAPER = "dijkstra-1983"

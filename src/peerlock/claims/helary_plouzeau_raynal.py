@@ -13,8 +13,8 @@ from networkx.generators.atlas import graph_atlas_g
 
 from peerlock.check.model import Local, Model
 from peerlock.check.properties import MutualExclusion, Predicate, Property, State
-from peerlock.claims.everybody import REPAIRS, evidence
-from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, command, judge, run
+from peerlock.claims.all_algorithms import REPAIRS, evidence
+from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, command, judge, run
 from peerlock.claims.registry import claim
 from peerlock.contract import Neighbours, Node, look
 from peerlock.sim.delays import Delay

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from peerlock.claims.lab import Finding, Lab
+from peerlock.claims.evidence import Finding, Lab
 
 PAPERS = {
     "every-algorithm": "Every algorithm",

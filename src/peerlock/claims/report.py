@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from peerlock.claims.automata import Automaton
-from peerlock.claims.lab import Evidence, Finding
+from peerlock.claims.evidence import Evidence, Finding
 from peerlock.claims.registry import PAPERS, Claim
 from peerlock.errors import UsageError
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from peerlock.check.model import Model
 from peerlock.check.properties import Property, standard
-from peerlock.claims.everybody import IMPLICIT, REPAIRS, SUSPECTS, evidence
-from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, command, judge, run
-from peerlock.claims.orders import strongest
+from peerlock.claims.all_algorithms import IMPLICIT, REPAIRS, SUSPECTS, evidence
+from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, command, judge, run
+from peerlock.claims.fairness import strongest
 from peerlock.claims.registry import claim
 from peerlock.contract import Members, Node
 from peerlock.sim.experiment import Experiment

@@ -10,9 +10,9 @@ from typing import Any
 from peerlock.algorithms import CATALOGUE
 from peerlock.check.model import ANY
 from peerlock.check.verdicts import HARMLESS
-from peerlock.claims.everybody import REPAIRS, evidence
-from peerlock.claims.lab import Evidence, Finding, Lab, Run, Setup, judge, run
-from peerlock.claims.orders import MEANING, strongest
+from peerlock.claims.all_algorithms import REPAIRS, evidence
+from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, judge, run
+from peerlock.claims.fairness import MEANING, strongest
 from peerlock.claims.registry import claim
 from peerlock.contract import Node
 

@@ -28,7 +28,7 @@ from random import Random
 from statistics import fmean
 
 from peerlock.algorithms import choose
-from peerlock.claims.lab import run
+from peerlock.claims.evidence import run
 from peerlock.contract import Effects, Members, Node
 
 NEVER = -1

@@ -181,7 +181,7 @@ def bench_algorithms(
     import msgspec
 
     from peerlock.bench import algorithms
-    from peerlock.node.wire import ON_THE_WIRE
+    from peerlock.node.wire_algorithms import ON_THE_WIRE
 
     rows = list(progress(algorithms.lines(seconds), "algorithms", len(ON_THE_WIRE)))
     if json:

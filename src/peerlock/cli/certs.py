@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from peerlock.cli.app import app
-from peerlock.net.certificates import make_certificates
+from peerlock.net.transport.certificates import make_certificates
 
 
 @app.command()

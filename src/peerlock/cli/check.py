@@ -28,10 +28,10 @@ from peerlock.cli.sim import NAME, _inside
 from peerlock.errors import UsageError
 from peerlock.observe import diagram as diagrams
 from peerlock.observe import shiviz as shiviz_log
-from peerlock.own import find, load
 from peerlock.sim import topology as topologies
 from peerlock.sim.topology import Topology
 from peerlock.sim.transcript import play
+from peerlock.user_algorithm import find, load
 
 EXIT = {"holds": 0, "violated": 1, "unfinished": 3}
 MOST_TRANSITIONS = 2_000_000

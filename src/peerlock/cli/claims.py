@@ -9,7 +9,7 @@ import msgspec
 import typer
 from rich.table import Column, Table
 
-from peerlock.claims.lab import Evidence, Finding
+from peerlock.claims.evidence import Evidence, Finding
 from peerlock.claims.registry import PAPERS, Claim
 from peerlock.cli.app import app, console, print_json
 from peerlock.cli.progress import progress

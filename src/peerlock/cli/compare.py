@@ -17,9 +17,9 @@ from peerlock.cli.sim import report
 from peerlock.contract import Neighbours
 from peerlock.observe.metrics import Metrics
 from peerlock.observe.plots import compare_plot
-from peerlock.own import find
 from peerlock.sim.delays import parse as parse_delay
 from peerlock.sim.experiment import Experiment
+from peerlock.user_algorithm import find
 
 # Nobody joins, leaves or dies in a comparison, so these two would only repeat their base.
 LEFT_OUT = ("ricart-agrawala-dynamic", "ricart-agrawala-failures")

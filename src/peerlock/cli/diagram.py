@@ -46,7 +46,7 @@ def replay(
     """
     events = read(trace)
     if (events[0].about or {}).get("kind") == "recorded":
-        from peerlock.sim.recorded import replay as computed_again
+        from peerlock.sim.replay import replay as computed_again
 
         print(f"Computed again: the same {computed_again(events):,} events.")
         return

@@ -62,7 +62,7 @@ def make_lab(
         from peerlock.lab.server import Lab
     except ModuleNotFoundError as problem:
         raise UsageError(f"The lab needs {problem.name}: pip install 'peerlock[lab]'.") from None
-    from peerlock.lab import questions
+    from peerlock.lab import api as questions
     from peerlock.trace import read
 
     if trace is not None:
@@ -70,8 +70,8 @@ def make_lab(
     recorded = questions.recorded(events) if events is not None else None
     if group is None:
         return Lab(names=names, trace=recorded, agreed=agreed)
-    from peerlock.net.client import reach
-    from peerlock.net.group import gather
+    from peerlock.net.control.client import reach
+    from peerlock.net.settings import gather
 
     settings = gather(config, dir=directory)
 

@@ -21,9 +21,9 @@ from rich.text import Text
 from peerlock.cli.app import app, check_output, console, output, print_json
 from peerlock.cli.progress import progress
 from peerlock.errors import PeerlockError, UsageError
-from peerlock.net.client import Caller, look, places, reach
-from peerlock.net.group import Settings, gather, prepared, registry_for
-from peerlock.net.status import NodeStatus
+from peerlock.net.control.client import Caller, look, places, reach
+from peerlock.net.control.status import NodeStatus
+from peerlock.net.settings import Settings, gather, prepared, registry_for
 
 GroupName = Annotated[str, typer.Option("-g", "--group", envvar="PEERLOCK_GROUP", help="The group.")]
 Config = Annotated[str | None, typer.Option(help="A TOML file that describes the group.")]
@@ -62,7 +62,7 @@ def node(
 
 
 async def _vote(group: str, settings: Settings) -> None:
-    from peerlock.net.booth import VoterProcess, booth_for
+    from peerlock.net.voters.server import VoterProcess, booth_for
 
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,11 +90,11 @@ def replace_voter(
     change the list of voters in the settings of every node: those that run have
     learned it from the group.
     """
-    from peerlock.net.booth import check_voters
-    from peerlock.net.order import give_order
-    from peerlock.net.static import parse_address
-    from peerlock.net.tls import contexts
-    from peerlock.node.voting import Order
+    from peerlock.net.registries.static import parse_address
+    from peerlock.net.transport.tls import contexts
+    from peerlock.net.voters.replacement import give_order
+    from peerlock.net.voters.server import check_voters
+    from peerlock.node.quorum.messages import Order
 
     settings = gather(config, name=name)
     if settings.voters is None:
@@ -112,7 +112,7 @@ def replace_voter(
 
 
 async def _stay(group: str, settings: Settings, metrics: int | None) -> None:
-    from peerlock.net.aio import Joining, Node
+    from peerlock.net.aio.node import Joining, Node
 
     algorithm, limits = prepared(settings)
     ended = asyncio.Event()
@@ -133,7 +133,7 @@ async def _stay(group: str, settings: Settings, metrics: int | None) -> None:
     here = await joined
     try:
         if metrics is not None:
-            from peerlock.net.metrics import serve
+            from peerlock.prometheus import serve
 
             serve(here, metrics)
         print(f"{here.name} is a member of {group}, epoch {here.epoch}: {', '.join(here.members)}", flush=True)
@@ -252,7 +252,7 @@ def trace(
     The group starts a new epoch for it, so that the trace has a beginning. It is
     a trace like those of peerlock sim: draw it, compute it again.
     """
-    from peerlock.net.tracing import merged
+    from peerlock.net.control.tracing import merged
 
     check_output(out)
     settings = gather(config, needs_tls=False, dir=directory)

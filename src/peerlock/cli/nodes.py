@@ -15,7 +15,7 @@ from rich.table import Table
 from peerlock.cli.app import app, console, numbers, print_json
 from peerlock.cli.progress import bar
 from peerlock.errors import UsageError
-from peerlock.spread import spread
+from peerlock.parallel import spread
 
 MOST = 200_000_000  # states of one search
 
@@ -48,9 +48,9 @@ def sim_nodes(
 
     A failure names its seed and the command that shows it again; exit code 1.
     """
-    from peerlock.node.wire import ON_THE_WIRE, spoken
+    from peerlock.node.wire_algorithms import ON_THE_WIRE, spoken
     from peerlock.planted import PLANTED, PLANTED_LEASED
-    from peerlock.sim.nodes import HARMLESS
+    from peerlock.sim.cluster.process import HARMLESS
 
     bugs: dict[str, Any] = {**PLANTED, **PLANTED_LEASED}
     if planted == "list":
@@ -119,8 +119,8 @@ def _runs(jobs: list[Any], processes: int) -> Iterator[dict[str, Any]]:
 
 def _one(job: tuple[int, str, int, int, str, str]) -> dict[str, Any]:
     from peerlock.planted import PLANTED, PLANTED_LEASED
-    from peerlock.sim import leased
-    from peerlock.sim.nodes import Plan, run
+    from peerlock.sim.cluster import leased_process as leased
+    from peerlock.sim.cluster.process import Plan, run
 
     seed, algorithm, nodes, grants, planted, registry = job
     what: dict[str, Any] = {
@@ -145,7 +145,8 @@ def _one(job: tuple[int, str, int, int, str, str]) -> dict[str, Any]:
 
 
 def _show(result: dict[str, Any], faults: Counter[str]) -> None:
-    from peerlock.sim import leased, nodes
+    from peerlock.sim.cluster import leased_process as leased
+    from peerlock.sim.cluster import process as nodes
 
     table = Table("fault", "times", title=f"{result['seeds']:,} seeds in {result['seconds']:,} s")
     for fault in dict.fromkeys((*nodes.FAULTS, *leased.FAULTS)):
@@ -173,9 +174,9 @@ def check_views(
     ever. Without any one of them somebody is, or does.
     """
     from peerlock.algorithms import choose
-    from peerlock.check.view_change import CLEAN, DEEP, explore
-    from peerlock.check.view_mutants import MUTANTS
-    from peerlock.node.wire import spoken
+    from peerlock.check.protocols.view_change import CLEAN, DEEP, explore
+    from peerlock.check.protocols.view_mutants import MUTANTS
+    from peerlock.node.wire_algorithms import spoken
 
     if algorithm is not None:
         spoken(algorithm)
@@ -205,7 +206,7 @@ def check_registries(
     With all rules there is one view an epoch, nobody believes whom a view leaves
     out, and a decision can always be reached while a majority is up.
     """
-    from peerlock.check.registries import CLEAN, DEEP, MUTANTS, explore
+    from peerlock.check.protocols.all import CLEAN, DEEP, MUTANTS, explore
 
     rows: list[dict[str, Any]] = []
     settings = [*CLEAN, *(DEEP if deep else [])]

@@ -38,9 +38,9 @@ from peerlock.errors import (
     Unreachable,
     UsageError,
 )
-from peerlock.net.charges import Guardian, charge_of
-from peerlock.net.client import Caller, reach
-from peerlock.net.group import Settings, gather, prepared, registry_for
+from peerlock.net.control.client import Caller, reach
+from peerlock.net.processes.groups import Guardian, charge_of
+from peerlock.net.settings import Settings, gather, prepared, registry_for
 from peerlock.node.wire import Result
 
 BUSY, UNREACHABLE, LOST = 1, 69, 75
@@ -234,7 +234,7 @@ class ThroughResident(Held):
 
 @contextlib.contextmanager
 def as_member(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
-    from peerlock.net.threads import ThreadNode, started
+    from peerlock.net.threads.node import ThreadNode, started
 
     algorithm, limits = prepared(settings)
     registry = registry_for(group, settings)

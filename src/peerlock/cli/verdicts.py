@@ -12,7 +12,7 @@ from peerlock.check.verdicts import Verdict, configurations, explore
 from peerlock.cli.app import app, check_output, save
 from peerlock.cli.progress import progress
 from peerlock.contract import Node
-from peerlock.spread import spread
+from peerlock.parallel import spread
 
 
 @app.command()

@@ -29,11 +29,11 @@ from peerlock.contract import Node, State, Wire
 from peerlock.errors import PeerlockError, UsageError
 from peerlock.observe.metrics import Metrics
 from peerlock.observe.notebook import Trace
-from peerlock.own import check_state
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.sim.workload import Work
 from peerlock.sim.world import Place, World
 from peerlock.trace import Event, Keeper, retell, told
+from peerlock.user_algorithm import check_state
 
 MOST_FRAMES, MOST_NODES = 20_000, 1_000
 VERBS = ("deliver", "delay", "lose", "drop", "request", "release", "fire", "crash", "restart", "pause", "resume")

@@ -34,9 +34,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from peerlock.errors import PeerlockError
-from peerlock.lab import questions
-from peerlock.lab.questions import Question
-from peerlock.own import file_of, source
+from peerlock.lab import api as questions
+from peerlock.lab.api import Question
+from peerlock.user_algorithm import file_of, source
 
 T = TypeVar("T")
 STATIC = Path(__file__).with_name("static")

@@ -1,1 +1,14 @@
-"""The shells around `peerlock.node`: asyncio, threads, registries, frames on sockets."""
+"""The node of `peerlock.node` on real sockets.
+
+settings             what the caller, the environment and a file say about a group
+shell                what both kinds of nodes do: links, views, the wishes of the core
+aio/                 the lock and the node for asyncio
+threads/             the lock and the node for threads
+transport/           sockets, frames, TLS, certificates
+registries/          one host, a fixed list, voters, etcd
+voters/              a voter as a server, its record, its replacement
+control/             what the command line asks a node: locks, status, traces
+processes/           process groups that run under a lock; the watchdog
+files, hold, yielding, complaints
+                     helpers that several of them use
+"""

@@ -29,26 +29,17 @@ from peerlock.errors import (
     shown,
 )
 from peerlock.net.complaints import Complaints
-from peerlock.net.link import FOR_A_CLIENT, FOR_A_PEER, Link
-from peerlock.net.registry import Decision, Registry
-from peerlock.net.status import NodeStatus, node_status
-from peerlock.net.tls import reason, refuses_us
+from peerlock.net.control.status import NodeStatus, node_status
+from peerlock.net.registries.base import Decision, Registry
+from peerlock.net.transport.link import FOR_A_CLIENT, FOR_A_PEER, Link
+from peerlock.net.transport.tls import reason, refuses_us
 from peerlock.node.core import Core
-from peerlock.node.desk import Desk, Limits
-from peerlock.node.host import GroupLost
-from peerlock.node.wire import (
-    OLDEST,
-    VERSION,
-    Frame,
-    Hello,
-    Peer,
-    Ping,
-    Spoken,
-    Tell,
-    framed,
-    incompatible,
-    spoken,
-)
+from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.ticket import Limits
+from peerlock.node.membership.host import GroupLost
+from peerlock.node.peer import Peer
+from peerlock.node.wire import OLDEST, VERSION, Frame, Hello, Ping, Tell, framed, incompatible
+from peerlock.node.wire_algorithms import Spoken, spoken
 
 log = logging.getLogger("peerlock")
 T = TypeVar("T")
@@ -663,7 +654,7 @@ class Shell:
 
     def serve(self, link: Link, hello: Hello) -> Any:
         """Somebody who is not a member, on this host: the command line."""
-        from peerlock.net.clients import Client
+        from peerlock.net.control.session import Client
 
         if not link.local:
             raise ProtocolError("a client on another host")

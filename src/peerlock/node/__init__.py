@@ -1,1 +1,14 @@
-"""The real lock, without input and output: views, sessions, the lock table. Time is passed in; shells do the rest."""
+"""A node of a group without input, output, clock or randomness.
+
+    core                 puts the parts together; a shell drives it
+    locks/               the lock table, each lock with its waiters, tickets and fences
+    membership/          views, the view change, leases, the registry of one host
+    quorum/              groups with voters: the voter, its driver, the member
+    store/               groups whose views are kept in a store (etcd)
+    session              a reliable channel between two peers, over links that break
+    wire, wire_algorithms, peer
+                         the messages between members
+
+`peerlock.net` runs it on sockets, `peerlock.sim.cluster` in virtual time, and `peerlock.check.protocols` explores its
+protocols in every interleaving.
+"""

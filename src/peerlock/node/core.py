@@ -33,10 +33,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
-from peerlock.node.desk import Desk, Limits, Ticket
+from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.table import NEAR_THE_END, Table, disagreement
+from peerlock.node.locks.ticket import Limits, Ticket
+from peerlock.node.membership.view_change import View
+from peerlock.node.peer import Peer
 from peerlock.node.session import Session
-from peerlock.node.table import NEAR_THE_END, Table, disagreement
-from peerlock.node.view import View
 from peerlock.node.wire import (
     MOST_LOCKS,
     OLDEST,
@@ -49,7 +51,6 @@ from peerlock.node.wire import (
     Frame,
     Hello,
     LockReport,
-    Peer,
     Ping,
     Pong,
     Query,
@@ -57,8 +58,8 @@ from peerlock.node.wire import (
     ReportPart,
     Said,
     framed,
-    spoken,
-)  # fmt: skip
+)
+from peerlock.node.wire_algorithms import spoken
 
 TICK_S = 0.5
 SILENCE_S = 1.0  # before somebody is asked whether it is there

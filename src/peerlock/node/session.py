@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import deque
 
 from peerlock.errors import ProtocolError
-from peerlock.node.wire import Ack, Peer, framed
+from peerlock.node.peer import Peer
+from peerlock.node.wire import Ack, framed
 
 TIDY = 1000  # messages that are kept before those are looked for that later ones supersede
 EVERY = 64  # messages that may come before they are acknowledged without an answer to ride on

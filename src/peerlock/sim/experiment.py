@@ -20,12 +20,12 @@ from msgspec.structs import asdict, replace
 from peerlock.algorithms import Chosen
 from peerlock.contract import Members, Mode, Node, Wire
 from peerlock.errors import ContractError, PeerlockError, TraceError, UsageError
-from peerlock.own import check_message, check_state, find
 from peerlock.sim import delays, topology, workload
 from peerlock.sim.topology import Topology
 from peerlock.sim.workload import Work
 from peerlock.sim.world import Network, World
 from peerlock.trace import Event, Keeper, Recorder
+from peerlock.user_algorithm import check_message, check_state, find
 
 MOST_ENTRIES = 10**9
 CHECKED_EVENTS = 1_000  # of a run of a user's own class, before it begins

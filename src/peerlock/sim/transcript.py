@@ -30,10 +30,10 @@ from typing import Any
 
 from peerlock.contract import Effects, Members, Mode, Node, Wire
 from peerlock.errors import PeerlockError, ScriptError
-from peerlock.own import find
 from peerlock.sim import topology
 from peerlock.sim.topology import Topology
 from peerlock.trace import told
+from peerlock.user_algorithm import find
 
 _INDENT = "    "
 

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from peerlock.errors import PeerlockError, UsageError
-from peerlock.verify.crew import Crew, Etcds
+from peerlock.verify.cluster import Crew, Etcds
 from peerlock.verify.history import Belief, Verdict, judge, read
 from peerlock.verify.hosts import Hosts, Loopback, Namespaces, may_make_namespaces
+from peerlock.verify.nemesis import Torment
 from peerlock.verify.plan import ALONE, FAULTS, Plan
-from peerlock.verify.torment import Torment
 
 PATIENCE_S = 10.0
 ROUND_S = 30.0

@@ -28,9 +28,10 @@ from msgspec import Struct
 
 from peerlock.errors import LockLost, PeerlockError, StaleFence
 from peerlock.guards import GuardedFile
-from peerlock.net.aio import Hold, Joining, Node
-from peerlock.net.bureau import boottime
-from peerlock.net.group import Settings, leased_registry, registry_for
+from peerlock.net.aio.lock import Hold
+from peerlock.net.aio.node import Joining, Node
+from peerlock.net.registries.heartbeat_thread import boottime
+from peerlock.net.settings import Settings, leased_registry, registry_for
 from peerlock.planted import PLANTED_LEASED
 
 

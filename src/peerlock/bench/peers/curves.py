@@ -212,7 +212,7 @@ def kinds(seconds: float, step: Callable[[str], None], skipped: dict[str, str]) 
 
 
 def make_certs(directory: Path) -> str:
-    from peerlock.net.certificates import make_certificates
+    from peerlock.net.transport.certificates import make_certificates
 
     make_certificates([f"n{number}" for number in range(3)], directory, 2)
     return str(directory)

@@ -108,7 +108,7 @@ class Ours(Driver):
         import prometheus_client
 
         import peerlock
-        from peerlock.net.metrics import Metrics
+        from peerlock.prometheus import Metrics
 
         self.node = await peerlock.join("bench", **words)
         prometheus_client.CollectorRegistry().register(Metrics(self.node))
@@ -150,7 +150,7 @@ class OursInThreads(Blocking):
         import prometheus_client
 
         import peerlock.sync
-        from peerlock.net.metrics import Metrics
+        from peerlock.prometheus import Metrics
 
         self.node = peerlock.sync.join("bench", dir=self.place.directory, **self.place.options)
         prometheus_client.CollectorRegistry().register(Metrics(self.node))

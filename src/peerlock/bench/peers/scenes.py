@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from peerlock.bench.peers.drivers import AsyncioLock, Driver, Place, Row, Wire
 from peerlock.errors import Unfinished
-from peerlock.spread import importing_nothing_from_here
+from peerlock.parallel import importing_nothing_from_here
 
 GO, STOP, COUNTER, OWNER, TURN, GIVER, GIVEN = range(7)
 FORKED, APART = "forkserver", "spawn"  # how processes are started: forked from one, or each by itself

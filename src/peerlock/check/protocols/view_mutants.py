@@ -1,0 +1,147 @@
+"""The view change with one rule taken away at a time: two holders, or a group that stands still.
+
+Each mutant names the rule, and the smallest group and the algorithm with which its absence shows. `peerlock check-views` runs
+them all. The mutants of `View` are in `peerlock.planted`: the simulator plants them into whole nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from peerlock.algorithms import choose
+from peerlock.check.protocols.view_change import Group, Inner, Member, Registry, Report
+from peerlock.contract import Mode, Node, Out, Wire
+from peerlock.node.locks.participant import Seat
+from peerlock.node.membership.view_change import View
+from peerlock.planted import (
+    DeliversOldEpochs,
+    DropsNewerEpochs,
+    NeverWedges,
+    StartsOlderEpochs,
+    StartsWithAMajority,
+)
+
+
+class ReportsTwice(Member):
+    """The last receiver gets the report at once; the others get one that is made later."""
+
+    owed: tuple[Node, ...] = ()
+
+    def key(self) -> tuple[Any, ...]:
+        return (*super().key(), self.owed)
+
+    def report(self, out: Out[Any]) -> None:
+        *rest, first = [j for j in self.view.coming if j != self.me]
+        mine = Report(self.view.known, self.view.coming, self.seat.held())
+        out.send(first, mine)
+        self.owed = tuple(rest)
+        self.on_report(self.me, mine, out)
+
+    def tell_the_others(self, out: Out[Any]) -> None:
+        for j in self.owed:
+            out.send(j, Report(self.view.known, self.view.coming, self.seat.held()))
+        self.owed = ()
+
+    def release(self, out: Out[Any]) -> None:
+        super().release(out)
+        self.tell_the_others(out)
+
+    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+        super().receive(source, message, out)
+        if isinstance(message, Report):
+            self.tell_the_others(out)
+
+
+class ReleasesWhileWedged(Member):
+    """What was released after the report is not inside when the epoch starts: here, and nowhere else."""
+
+    def inside(self, reported: dict[Node, Mode]) -> dict[Node, Mode]:
+        me = self.view.number(self.me)
+        return {j: mode for j, mode in reported.items() if j != me or self.seat.has}
+
+
+class RemembersWhatItWasGiven(Seat):
+    """A joiner that still thinks it is about to enter."""
+
+    __slots__ = ()
+
+    def held(self) -> Mode | None:
+        return self.want if self.has or self.at == "inside" else None
+
+    def drop(self) -> None:
+        pass
+
+
+class BelievesAtOnce(Member):
+    """Without the gate: what the algorithm says is enough."""
+
+    def settle(self, out: Out[Any]) -> None:
+        self.gate = True
+        super().settle(out)
+
+
+class KeepsItsHold(Member):
+    """Its lease has run out, and it goes on."""
+
+    def lose(self, out: Out[Any]) -> None:
+        pass
+
+
+class LeavesOutBelievers(Registry):
+    def protected(self) -> frozenset[Node]:
+        return frozenset()
+
+
+class RenewsByName(Registry):
+    """Node 3 is the first one, started again; the old process is still there."""
+
+    def may_believe(self, source: Node) -> bool:
+        return source in self.members or (source == 1 and 3 in self.members)
+
+
+def _viewed(kind: type[View]) -> type[Member]:
+    class Mutant(Member):
+        views: ClassVar[type[View]] = kind
+
+        def on_inner(self, source: Node, message: Inner, out: Out[Any]) -> None:
+            if source in self.view.members or self.view.fate(message.epoch) != "deliver":
+                super().on_inner(source, message, out)
+
+        def ignores(self, message: Wire) -> bool:
+            return False  # what such a view ignores now it may yet deliver
+
+    Mutant.__name__ = kind.__name__
+    return Mutant
+
+
+class _Remembers(Member):
+    seats: ClassVar[type[Seat]] = RemembersWhatItWasGiven
+
+
+class ViewMutant(Struct, frozen=True):
+    rule: str  # that it breaks
+    group: Group
+
+
+def _group(name: str, member: type[Member], **what: Any) -> Group:
+    return Group(choose(name), member=member, **what)
+
+
+MUTANTS = (
+    ViewMutant("reports from all", _group("suzuki-kasami-a", _viewed(StartsWithAMajority), renewals=1)),
+    ViewMutant("report once", _group("suzuki-kasami-a", ReportsTwice, renewals=1)),
+    ViewMutant("wedge before the report", _group("suzuki-kasami-a", _viewed(NeverWedges), renewals=1)),
+    ViewMutant("old epochs are dropped", _group("suzuki-kasami-a", _viewed(DeliversOldEpochs), renewals=1)),
+    ViewMutant("newer messages wait", _group("suzuki-kasami-a", _viewed(DropsNewerEpochs), renewals=1)),
+    ViewMutant("never an epoch older than one you know", _group("suzuki-kasami-a", _viewed(StartsOlderEpochs), renewals=2)),
+    ViewMutant("a release while wedged waits for the start", _group("suzuki-kasami-a", ReleasesWhileWedged, renewals=1)),
+    ViewMutant("a joiner drops its holds", _group("suzuki-kasami-a", _Remembers, stops=1)),
+    ViewMutant("believe only behind the gate", _group("suzuki-kasami-a", BelievesAtOnce, stops=1)),
+    ViewMutant("what is held is lost with the lease", _group("suzuki-kasami-a", KeepsItsHold, stops=1, lapsers=(1,))),
+    ViewMutant("the promise runs out first",
+               _group("suzuki-kasami-a", Member, decider=LeavesOutBelievers, stops=1, lapsers=(1,))),
+    ViewMutant("renew by incarnation", _group("suzuki-kasami-a", Member, decider=RenewsByName,
+               members=2, joiners=1, stops=1, lapsers=(1,), entries=(2, 1, 1))),
+)  # fmt: skip

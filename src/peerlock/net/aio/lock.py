@@ -1,0 +1,458 @@
+"""The lock for asyncio.
+
+    async with peerlock.join("shop") as node:
+        async with node.lock("orders") as hold:
+            ...
+
+The core runs inline: in the callback that reads a socket, and in the task that asks for a lock. A waiter is one bare
+future that is resolved right there. Each peer that an event has something for gets one write.
+
+**Who owns a lock** is the `Hold`. `async with` keeps the hold by task, so one `Lock` object can be used by many
+tasks. A task that asks for what it has gets an `AlreadyHeld` instead of waiting for itself, until it has released or
+detached the hold. A call of `acquire` counts for the task that made the call, whichever task awaits it (`asyncio.wait_for`).
+
+**The core is never re-entered.** A finalizer (`__del__`) may run in the middle of it. What it releases is released a turn
+of the loop later, and so is what another thread releases.
+
+**Cancellation.** A waiter that is cancelled leaves the queue; one that is cancelled after it was granted and before
+it could run gives the lock back. There is no await between a grant and the return of its hold but that one.
+
+**Loss.** When a lock is lost the task in its body is cancelled, and the end of the body turns that into `LockLost`,
+as `asyncio.timeout` does.
+
+**Turns.** An acquire that never waits lets the loop have its turn from time to time: `yielding.py` says when, and why. What
+a release has to say goes out before it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Coroutine
+from math import inf
+from types import CoroutineType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from peerlock.contract import Mode
+from peerlock.errors import LockLost, LockTimeout, NodeClosed, UsageError
+from peerlock.net.hold import AnyHold, already_held, not_in_time, other_algorithm, seconds
+from peerlock.net.yielding import SOON_S, YIELD_S
+from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
+from peerlock.node.wire_algorithms import DEFAULT, Spoken, spoken
+
+if TYPE_CHECKING:
+    from peerlock.net.aio.node import Node
+
+NO_DESK = Desk("", spoken(DEFAULT), None)  # type: ignore[arg-type]  # never free
+
+
+_running = asyncio._get_running_loop  # None if there is none in this thread
+_thread = threading.get_ident  # costs a fifth of that
+
+# Before Python 3.12 `asyncio.current_task` is a Python function that costs as much as half an entry.
+_tasks: Any = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 12) else None
+
+
+def waits_for(task: Any, other: Any) -> bool:
+    """Are these one task, or is `other` the one in which `asyncio.wait_for`, before Python 3.12, runs what it was given?"""
+    if task is other:
+        return True
+    inner: Any = task.get_coro()
+    while isinstance(getattr(inner, "cr_await", None), CoroutineType):
+        inner = inner.cr_await
+    frame = getattr(inner, "cr_frame", None)
+    return frame is not None and frame.f_code is asyncio.wait_for.__code__ and frame.f_locals.get("fut") is other
+
+
+class Hold(AnyHold):
+    """A lock that was granted, until `release`, or until it is lost."""
+
+    _future: asyncio.Future[None] | None = None
+    _lost: asyncio.Event | None = None
+    _task: asyncio.Task[Any] | None = None  # whose body ends with the lock
+    _owner: asyncio.Task[Any] | None = None  # the task that called `acquire`: it would wait for itself
+    _cancels = 0  # requests to cancel that task, when the body began
+    _cancelled = False  # it was cancelled, for the loss
+    _lock: Lock
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lock is lost."""
+        if self._lost is None:
+            self._lost = asyncio.Event()
+            if self.state == LOST:
+                self._lost.set()
+        return self._lost
+
+    def check(self) -> None:
+        """Raises `LockLost` if the lock is not held any more."""
+        node = self._lock._node
+        if self._task is not None and node.is_over() and self._task is asyncio.current_task():
+            self._lock._body_lost(
+                self, LOST
+            )  # this very body is told by the exception: it need not be cancelled as well
+        super().check()
+
+    def detach(self) -> Hold:
+        """The hold outlives the body it was taken in, and belongs to no task: whoever has it releases it."""
+        if self.state == HELD:
+            self._owner = None
+            self._lock._body_lost(self)
+        return self
+
+    def release(self) -> None:
+        """Give the lock back. `LockLost` if it was lost before. In another thread, or in a finalizer: soon."""
+        if self.state == HELD:
+            lock = self._lock
+            if lock._node.core.busy or (_running() is not lock._loop and lock._loop.is_running()):
+                if not self._released:
+                    self._released = True
+                    lock._loop.call_soon_threadsafe(self._release_now)
+                    return
+                raise self.released_before()
+            if self._task is not None:
+                lock._node.alive()
+                lock._body_lost(self)
+            lock._release(self)
+            return
+        if self.state == LOST:
+            raise self.error or LockLost(f"The lock {self.name} is lost.")
+        raise self.released_before()
+
+    _released = False  # it is about to be
+
+    def _release_now(self) -> None:
+        """A callback of the loop: nothing else is under way."""
+        if self.state == HELD:
+            self._lock._node.core.busy = False
+            self.release()
+
+    async def __aenter__(self) -> Hold:
+        self.check()
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        if self.state == HELD:
+            self.release()
+        elif self.state == LOST:
+            raise self.loss()
+
+    def woken(self) -> None:
+        future = self._future
+        if future is not None and not future.done():
+            if self.state == HELD:
+                future.set_result(None)
+            else:
+                future.set_exception(self.error or NodeClosed("The node is closed."))
+        if self.state == LOST:
+            if self._lost is not None:
+                self._lost.set()
+            task = self._task
+            if task is not None:
+                self._lock._body_lost(self, LOST)
+                self._cancelled = True
+                task.cancel(f"the lock {self.name} is lost")
+
+
+class Lock:
+    """A named lock of a group. Many tasks may use one object; each `acquire` gives a hold of its own."""
+
+    __slots__ = (
+        "_bodies",
+        "_desk",
+        "_done",
+        "_hold",
+        "_loop",
+        "_node",
+        "_pace",
+        "_priority",
+        "_spoken",
+        "_table",
+        "_thread",
+        "_time",
+        "mode",
+        "name",
+    )
+
+    def __init__(self, node: Node, name: str, algorithm: Spoken, mode: Mode, priority: int = 0) -> None:
+        self.name = name
+        self.mode: Mode = mode
+        self._node, self._spoken, self._priority = node, algorithm, priority
+        self._table, self._loop, self._time, self._pace = node.core.table, node._loop, node._time, node._pace
+        self._thread = node.thread
+        self._desk = NO_DESK
+        self._done = node._done
+        # Of the bodies of `async with` that run: the hold of the last one that began; and by task, the last one last, those of
+        # all others, and of those that have no hold any more: it was detached or released (None), or lost.
+        self._hold: Hold | None = None
+        self._bodies: dict[Any, list[Hold | None]] = {}
+
+    def _ask(self, hold: Hold, now: float, owner: Any) -> None:
+        """The hold is held afterwards, or waits."""
+        hold.mode, hold._lock = self.mode, self
+        core = self._node.core
+        desk = self._find_desk(now)
+        if desk.holder is not None:
+            self._not_by_the_holder(desk, owner)
+        hold._owner = owner
+        core.busy = True
+        try:
+            desk.acquire(hold, now)
+            if self._table.dirty:
+                core.flush()
+        finally:
+            core.busy = False
+
+    def _release(self, hold: Hold) -> None:
+        if self._node.forked:
+            self._node.alive()
+        desk, core = hold.desk, self._node.core
+        assert desk is not None
+        core.busy = True
+        try:
+            desk.release(hold, self._time())
+            if self._table.dirty:
+                core.flush()
+        finally:
+            core.busy = False
+        if hold.state == LOST:
+            raise hold.loss()  # the lease was over, and nobody had noticed
+
+    def _body_lost(self, hold: Hold, why: int = DONE) -> None:
+        """A body goes on without its hold: at its end there is nothing to release, or a loss to tell of."""
+        if hold._task is not None:
+            if self._hold is hold:
+                self._hold = None
+                self._bodies.setdefault(hold._task, []).append(hold if why == LOST else None)
+            else:
+                bodies = self._bodies.setdefault(hold._task, [])
+                bodies[:] = [None if other is hold and why != LOST else other for other in bodies]
+            hold._task = None
+
+    def _find_desk(self, now: float) -> Desk:
+        node, desk = self._node, self._desk
+        if node.closing or node.forked or asyncio.get_running_loop() is not self._loop:
+            node.usable()
+        node.core.now = now
+        if self._table.desks.get(self.name) is not desk or desk.spoken is not self._spoken:
+            desk = self._table.desk(self.name, self._spoken)
+            if desk.spoken is not self._spoken:
+                raise other_algorithm(desk, self._spoken)
+            self._desk = desk
+        if self._priority:
+            desk.priority = self._priority
+        return desk
+
+    def acquire(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Hold]:
+        """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
+        return self._acquire(seconds("timeout", timeout), self._this_task() if _running() is self._loop else None)
+
+    async def _acquire(self, timeout: float | None, owner: Any) -> Hold:
+        hold = Hold()
+        try:
+            now = self._time()
+            self._ask(hold, now, owner)
+            if hold.state == HELD:
+                if not self._desk.free or now > self._pace.yield_at:
+                    await self._let_others(hold, now)
+                return hold
+            if timeout is None:
+                self._pace.step = SOON_S
+            await self._wait(hold, timeout)
+            return hold
+        except BaseException:
+            self._give_up(hold)
+            raise
+
+    async def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
+        """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy", so it asks and gives up."""
+        patience = seconds("patience_s", patience_s)
+        if patience is None:
+            raise UsageError("patience_s must be a number of seconds; to wait without an end, use acquire().")
+        try:
+            return await self._acquire(patience, self._this_task())
+        except LockTimeout:
+            return None
+
+    async def _let_others(self, hold: Hold, now: float) -> None:
+        pace = self._pace
+        pace.yield_at = now + pace.step
+        if pace.step < YIELD_S:
+            pace.step *= 2
+            os.sched_yield()
+        await asyncio.sleep(0)
+        self._still(hold)
+
+    def _still(self, hold: Hold) -> None:
+        """A grant may be lost before the task that waited for it has its turn, and the lease may be over by then."""
+        if hold.state == HELD and self._time() >= self._table.until:
+            self._node.heed_the_clock()
+        if hold.state != HELD:
+            raise hold.error or NodeClosed(
+                f"The node has left the group {self._node.group}. The lock {self.name} is not held."
+            )
+
+    def _not_by_the_holder(self, desk: Desk, owner: Any) -> None:
+        """A task that has the lock would wait for itself."""
+        if owner is None:
+            return
+        for other in (desk.holder, *(desk.sharers or ())):
+            if not isinstance(other, Hold) or owner not in (other._task, other._owner):
+                continue
+            if waits_for(owner, self._this_task()):
+                raise already_held("task", self.name)
+
+    async def _wait(self, hold: Hold, timeout: float | None) -> None:
+        loop = self._loop
+        future = hold._future = loop.create_future()
+        timer = None
+        try:
+            if timeout is not None and timeout < inf:
+                timer = loop.call_later(max(0.0, timeout), self._expire, hold, timeout)
+            await future
+        finally:
+            hold._future = None
+            if timer is not None:
+                timer.cancel()
+        self._still(hold)
+
+    def _give_up(self, hold: Hold) -> None:
+        core = self._node.core
+        if hold.state == HELD:
+            hold.release()
+        elif hold.state == WAITING and hold.desk is not None:
+            core.busy = True
+            try:
+                hold.desk.cancel(hold, self._time())
+                core.flush()
+            finally:
+                core.busy = False
+
+    def _expire(self, hold: Hold, timeout: float) -> None:
+        if hold.state == WAITING:
+            self._give_up(hold)
+            if hold._future is not None and not hold._future.done():
+                hold._future.set_exception(not_in_time(self.name, timeout))
+
+    async def __aenter__(self) -> Hold:
+        # Written for the interpreter: what looks odd here is what it does fast (docs/guide/performance.md).
+        if _thread() != self._thread:
+            self._node.usable()
+        try:
+            task = _tasks[self._loop]
+        except (KeyError, TypeError):
+            task = self._this_task()
+        time, desk, table = self._time, self._desk, self._table
+        now = time()
+        if desk.free and desk.want is None and table.open and desk.mode == self.mode and now < table.until:
+            # What `Desk.acquire` does with a free desk, without the calls.
+            desk.holder = hold = Hold()
+            hold.mode = desk.want = desk.mode
+            hold._lock = self
+            hold.desk = desk
+            hold.state = HELD
+            hold.since = now
+            desk.has = True
+            desk.clock = clock = desk.clock + 1
+            hold.fence = table.first_fence + clock
+            table.grants += 1
+            if now > self._pace.yield_at:
+                await self._let_others(hold, now)
+        else:
+            hold = await self._acquire(None, task)
+        if self._hold is not None:
+            self._bodies.setdefault(self._hold._task, []).append(self._hold)
+        hold._task = task
+        hold._cancels = task.cancelling()
+        self._hold = hold
+        return hold
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None: ...
+
+    else:
+
+        def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> Any:
+            hold = self._hold
+            if hold is not None and not self._bodies:
+                self._hold = None  # of the only body that runs
+            else:
+                hold = self._hold_of_this_body()
+                if hold is None:
+                    return self._done
+            if hold.state == HELD:
+                time, table, desk = self._time, self._table, hold.desk
+                now = time()
+                if desk.free and table.open and now < table.until:
+                    # What `Desk.release` does with a free desk: nobody waits here, and nobody shares it.
+                    hold.state = DONE
+                    desk.holder = desk.want = None
+                    desk.has = False
+                    table.hold_s += now - hold.since
+                else:
+                    hold._task = None
+                    self._release(hold)
+                return self._done
+            return self._after_a_loss(hold, kind, error)
+
+    async def _after_a_loss(self, hold: Hold, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        task = self._this_task()
+        if hold.state == LOST:
+            if hold._cancelled:
+                if task.uncancel() > hold._cancels and kind is asyncio.CancelledError:
+                    return  # the task was cancelled for another reason as well, since the body began: that goes on
+                if kind is not asyncio.CancelledError:
+                    try:
+                        await asyncio.sleep(0)  # ours was not delivered yet, and must not hit what comes after
+                    except asyncio.CancelledError:
+                        if task.cancelling() > hold._cancels:
+                            raise  # there was another reason as well
+            raise hold.loss() from error
+
+    def _this_task(self) -> Any:
+        """Of the loop that the node belongs to: in any other one nobody would answer for it."""
+        if asyncio.get_running_loop() is not self._loop:
+            self._node.usable()
+        return asyncio.current_task()
+
+    def _hold_of_this_body(self) -> Hold | None:
+        task, hold = self._this_task(), self._hold
+        if hold is not None and hold._task is task:
+            self._hold = None
+            return hold
+        bodies = self._bodies.get(task)
+        if not bodies:
+            raise UsageError(
+                f"The body of the lock {self.name} ends in another task than it began in. To hand a lock over, use acquire, or "
+                "detach the hold."
+            )
+        hold = bodies.pop()
+        if not bodies:
+            del self._bodies[task]
+        return hold
+
+    def __repr__(self) -> str:
+        return f"<lock {self.name} of {self._node!r}>"
+
+
+class RWLock:
+    """A lock for readers, who share it, and writers, who do not."""
+
+    __slots__ = ("_algorithm", "_node", "name")
+
+    def __init__(self, node: Node, name: str, algorithm: Spoken) -> None:
+        self._node, self.name, self._algorithm = node, name, algorithm
+
+    def read(self) -> Lock:
+        return Lock(self._node, self.name, self._algorithm, "read")
+
+    def write(self) -> Lock:
+        return Lock(self._node, self.name, self._algorithm, "write")

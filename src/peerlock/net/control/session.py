@@ -1,0 +1,194 @@
+"""What a node does for those who are not members: the command line on the same host.
+
+A client says hello with no incarnation, then calls and gets results. It can see the status, take locks through this
+node, kick a node of a fixed list, and have a lock traced. A lock that it took is its own until it releases or its
+connection ends; if it has named a process group that works under the lock, that group is ended first. So `peerlock
+run` needs no membership of its own where a node runs anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from peerlock.contract import Mode
+from peerlock.errors import PeerlockError, ProtocolError, RegistryError, UsageError
+from peerlock.net.control.tracing import Tracer
+from peerlock.net.files import check_name
+from peerlock.net.processes.groups import belongs_to, end_charges
+from peerlock.node.locks.ticket import FAILED, HELD, LOST, WAITING, Ticket
+from peerlock.node.wire import Call, Result, framed
+from peerlock.node.wire_algorithms import DEFAULT_RW, spoken
+
+if TYPE_CHECKING:
+    from peerlock.net.control.status import NodeStatus
+    from peerlock.net.shell import Shell
+    from peerlock.net.transport.link import Link
+
+
+class Order(Ticket):
+    """A lock that a client wants, or has."""
+
+    client: Client
+    number: int
+    asked = False
+
+    def woken(self) -> None:
+        if self.asked:
+            self.client.woken(self)
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, shell: Shell, link: Link) -> None:
+        self.shell, self.link = shell, link
+        self.orders: dict[int, Order] = {}
+        shell.clients[self] = b""  # what works under its locks
+        self.owner = link.owner()  # the user at the other end, whose processes these are
+        self.tracers: dict[str, Tracer] = {}
+
+    def __call__(self, frame: Any) -> None:
+        """A frame, or None: the connection has ended."""
+        if frame is None:
+            self.end()
+        elif isinstance(frame, Call):
+            try:
+                self.answer(frame)
+            except PeerlockError as problem:
+                self.say(frame.number, False, str(problem))
+            except (ValueError, TypeError, OverflowError) as problem:
+                self.say(frame.number, False, f"{frame.what}: {problem}")
+        else:
+            raise ProtocolError("a client says nothing but calls")
+
+    def say(self, number: int, ok: bool, value: Any) -> None:
+        self.link.write(framed(Result(number, ok, value)))
+
+    def answer(self, call: Call) -> None:
+        said = call.said
+        match call.what:
+            case "status":
+                self.shell.ask_status(lambda status: self.show(call.number, status), 1.0)
+            case "kick":
+                self.say(call.number, True, self.shell.registry.kick(str(said.get("name"))))
+            case "acquire":
+                self.acquire(call.number, str(said.get("lock")), str(said.get("mode") or ""), said.get("algorithm"))
+            case "release":
+                order = self.orders.pop(int(said.get("number") or 0), None)
+                if order is None:
+                    raise UsageError("There is no such lock.")
+                self.give_back(order)
+                self.say(call.number, True, None)
+            case "charge":
+                before, words = self.shell.clients.get(self), str(said.get("group") or "").encode()
+                if not belongs_to(words, self.owner):
+                    raise UsageError("A command under a lock must belong to the user who asks for the lock.")
+                self.shell.clients[self] = words
+                try:
+                    self.shell.write_charges()
+                except RegistryError as problem:
+                    self.shell.clients[self] = before or b""
+                    raise UsageError(f"{problem} The command was not started.") from None
+                self.say(call.number, True, None)
+            case "trace":
+                self.trace(str(said.get("lock")))
+                self.say(call.number, True, None)
+            case "traced":
+                self.say(call.number, True, self.traced(str(said.get("lock"))))
+            case "renew":
+                self.shell.renew()
+                self.shell.core.flush()
+                self.say(call.number, True, None)
+            case other:
+                raise UsageError(f"This node does not know {other!r}: is it of an older version?")
+
+    def show(self, number: int, status: NodeStatus) -> None:
+        self.say(number, True, msgspec.to_builtins(status))
+
+    # -- locks -----------------------------------------------------------------------------------------
+
+    def acquire(self, number: int, name: str, mode: str, algorithm: Any) -> None:
+        """`mode`: read or write of a lock for readers and writers; nothing: a plain one."""
+        check_name("lock", name)
+        if number in self.orders:
+            raise UsageError(f"The number {number} is in use.")
+        shell = self.shell
+        shell.usable()
+        wanted = spoken(DEFAULT_RW) if mode else shell.algorithm if algorithm is None else spoken(str(algorithm))
+        shell.core.now = now = shell.now()
+        desk = shell.core.table.desk(name, wanted)
+        if desk.spoken is not wanted:
+            raise UsageError(
+                f"The lock {name} is used with {desk.spoken.chosen.name} in this group, and here with {wanted.chosen.name}."
+            )
+        order = Order()
+        order.client, order.number = self, number
+        kind: Mode = "read" if mode == "read" else "write"
+        order.mode = kind
+        self.orders[number] = order
+        desk.acquire(order, now)
+        order.asked = True
+        if order.state == HELD:
+            self.woken(order)
+
+    def woken(self, order: Order) -> None:
+        if order.state == HELD:
+            grant: dict[str, Any] = {"fence": order.fence, "leased": self.shell.registry.leases}
+            if self.shell.registry.leases:
+                grant["until"] = self.shell.core.table.until
+            self.say(order.number, True, grant)
+        elif order.state in (LOST, FAILED):
+            if order.state == LOST and self.shell.registry.leases:
+                self.end_charges()  # others may have the lock from now on
+            self.orders.pop(order.number, None)
+            self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
+
+    def renewed(self, until: float) -> None:
+        """The lease runs on: whoever works under a lock has until then, whatever becomes of this node."""
+        for order in self.orders.values():
+            if order.state == HELD:
+                self.say(order.number, True, {"until": until})
+
+    def give_back(self, order: Order) -> None:
+        if order.desk is None:
+            return
+        if order.state == HELD:
+            order.desk.release(order, self.shell.now())
+        elif order.state == WAITING:
+            order.desk.cancel(order, self.shell.now())
+        self.shell.core.flush()
+
+    def end_charges(self) -> bool:
+        return end_charges(self.shell.clients.get(self, b""), self.owner)
+
+    def end(self) -> None:
+        """The client is gone. What it started must be gone, too, before its locks are another's."""
+        for tracer in self.tracers.values():
+            tracer.stop()
+        if not self.end_charges():
+            self.shell.after(0.05, self.end)
+            return
+        self.shell.clients.pop(self, None)
+        with contextlib.suppress(
+            RegistryError
+        ):  # then more stands there than there is; it is looked at before it is ended
+            self.shell.write_charges()
+        for order in list(self.orders.values()):
+            self.give_back(order)
+        self.orders.clear()
+
+    # -- traces ----------------------------------------------------------------------------------------
+
+    def trace(self, name: str) -> None:
+        """Begin to write down what happens to a lock, from the next epoch on."""
+        self.tracers[check_name("lock", name)] = Tracer(self.shell, name)
+
+    def traced(self, name: str) -> Any:
+        tracer = self.tracers.pop(name, None)
+        if tracer is None:
+            raise UsageError(f"{name} is not being traced.")
+        tracer.stop()
+        return tracer.told()

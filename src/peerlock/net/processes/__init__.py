@@ -1,0 +1,1 @@
+"""Processes beside a node: the process `groups` that run under its locks, and the `watchdog`."""

@@ -1,0 +1,166 @@
+"""Who the members are: what a shell asks of a registry.
+
+A registry decides one view an epoch, knows (or does not) who is dead, and says when a member may believe. It is asked
+by a shell, for one node; every answer is the newest view that is known, and a change that is not decided at once
+arrives later through `decided`.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from peerlock.errors import RegistryError, UsageError
+from peerlock.node.core import PATIENCE_S
+from peerlock.node.membership.view import Decision
+from peerlock.node.peer import Peer
+from peerlock.node.wire import Tell
+
+
+class Endpoint(Struct, frozen=True):
+    """Where somebody listens."""
+
+    path: str = ""  # a Unix socket
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        return self.path or f"{self.host}:{self.port}"
+
+
+class Registry:
+    """The base of all kinds; what one does not need it leaves alone."""
+
+    kind = ""
+    name = ""  # of this node
+    dials = False  # it makes the links itself
+    leases = False  # a node may believe for a time only: the registry calls `shell.leased` again and again
+    outside = False  # who is not in the newest view need not ask again: the registry takes it in when it can
+    source: str | None = None  # the address that links are made from; None: the kernel chooses
+    patience_s = PATIENCE_S  # with a member that does not answer, before `exclude` hears of it
+    clock: Callable[[], float] = staticmethod(time.monotonic)  # that the node lives by
+
+    shell: Any = None  # the node that it serves; set before anything is asked
+
+    def incarnate(self) -> Peer:
+        """A new incarnation of this node, which is there from now on and wants to be a member."""
+        raise NotImplementedError
+
+    def stands(self) -> bool:
+        """Is what keeps the group where this node found it? False: everything that is held is lost."""
+        return True
+
+    def lost(self) -> RegistryError:
+        """What to say if it does not stand."""
+        return RegistryError(f"The registry of the group is gone ({self.kind}).")
+
+    def listeners(self) -> list[socket.socket]:
+        """Sockets that listen for this incarnation, and for the command line."""
+        raise NotImplementedError
+
+    def endpoint(self, peer: Peer) -> Endpoint:
+        """Where that incarnation listens."""
+        raise NotImplementedError
+
+    def tls(self, server: bool) -> ssl.SSLContext | None:
+        return None
+
+    def misnamed(self, name: str, certificate: str | None) -> str | None:
+        """Why the owner of that certificate is not the node of that name; None: it is, or there are no certificates."""
+        if self.tls(server=False) is None or certificate == name:
+            return None
+        return f"its certificate is for {certificate}"
+
+    def greeted(self, peer: Peer, certificate: str | None) -> str | None:
+        """Somebody says to be that peer. Why it is not let in; None: it is."""
+        return None
+
+    def newest(self) -> Decision | None:
+        """The newest view, as far as it can be known without waiting."""
+        return None
+
+    def confirms(self, decision: Decision) -> bool:
+        """A peer says that this was decided: was it, as far as can be known?"""
+        return True
+
+    def change(self, even_if_the_same: bool = False) -> Decision | None:
+        """A view of all who are there. If it is decided later, `shell.take` hears of it."""
+        raise NotImplementedError
+
+    def lives(self, peer: Peer) -> bool | None:
+        """Is it alive? None: that cannot be known."""
+        return None
+
+    def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
+        """Leave out those that may be left out. The newest view, and whom it was not possible to leave out."""
+        return None, peers
+
+    def relieve(self) -> None:
+        """Those of whom `exclude` was told last answer again."""
+
+    def believe(self) -> bool:
+        """May this node believe from now on? False: not now, or no more; the newest view says which."""
+        return True
+
+    def doubt(self) -> None:
+        """It does not believe any more."""
+
+    def learned(self, decision: Decision) -> None:
+        """The node has heard of a view."""
+
+    def linked(self, peer: Peer) -> None:
+        """A link with that peer is up."""
+
+    def unlinked(self, peer: Peer) -> None:
+        """It is down, or could not be made."""
+
+    def told(self, peer: Peer, tell: Tell) -> None:
+        """A peer says what it knows."""
+
+    def kick(self, name: str) -> str:
+        """The operator says that a node is dead. What came of it, in a sentence."""
+        raise UsageError(f"A group of the kind {self.kind} knows by itself who is dead: nobody has to be kicked.")
+
+    def charge(self, words: bytes) -> None:
+        """These process groups work under locks of this node: they must be gone before a lock is another's."""
+
+    def is_gone(self, peer: Peer) -> bool:
+        """Does the group go on without that incarnation, for good?"""
+        return False
+
+    def descriptors(self) -> list[int]:
+        """That a forked child must not keep open."""
+        return []
+
+    def waits_for(self) -> tuple[str, ...]:
+        """Names of those without whom no view can be decided."""
+        return ()
+
+    def blocked_by(self) -> str | None:
+        """Why believing is refused again and again, if it is known."""
+        return None
+
+    def leave(self) -> Decision | None:
+        """This incarnation wants no more. The view without it, if that was decided."""
+        return None
+
+    def left(self, wait_s: float) -> bool:
+        """Wait for the view without it. In a thread that may be blocked."""
+        return True
+
+    def arm(self, until: float) -> None:
+        """The node believes until then."""
+
+    def lapsed(self) -> None:
+        """The node has noticed that its lease is over, and whoever held something was told."""
+
+    def close(self) -> None:
+        """Nothing is used any more."""
+
+
+__all__ = ["Decision", "Endpoint", "Registry"]

@@ -1,0 +1,1 @@
+"""The lock for threads: `lock`, the `node`, and its `shell` (one reader thread for sockets and timers)."""

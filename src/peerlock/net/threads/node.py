@@ -1,0 +1,186 @@
+"""A node whose users are threads."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+from peerlock.errors import NodeClosed, PeerlockError
+from peerlock.net.control.status import NodeStatus, check_wait
+from peerlock.net.files import check_name, lock_names
+from peerlock.net.registries.base import Registry
+from peerlock.net.shell import log
+from peerlock.net.threads.lock import Abandoned, Hold, Lock, LockAll, RWLock
+from peerlock.net.threads.shell import Reader
+from peerlock.node.locks.ticket import FAILED, WAITING, Limits
+from peerlock.node.wire_algorithms import DEFAULT, DEFAULT_RW, spoken
+
+FAREWELL_S = 2.0  # for the group to know that this node is gone
+
+
+class ThreadNode(Reader):
+    """A member of a group. Made by `peerlock.sync.join`."""
+
+    def __init__(
+        self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
+    ) -> None:
+        self.yield_at = 0.0  # when an acquire that does not have to wait must let the reader have its turn
+        self.waiting: set[Hold] = set()  # threads sleep on their gates
+        self.abandoned: deque[Abandoned] = deque()  # bodies that ended without their `__exit__`
+        super().__init__(registry, group, algorithm, limits)
+
+    # -- for users ---------------------------------------------------------------------------------------
+
+    def lock(self, name: str, *, algorithm: str | None = None, priority: int | None = None) -> Lock:
+        """The lock of that name. Every node must use it with the same algorithm."""
+        return Lock(self, check_name("lock", name), *self.choice(algorithm, priority))
+
+    def rwlock(self, name: str) -> RWLock:
+        """A lock for readers and writers."""
+        return RWLock(self, check_name("lock", name), spoken(DEFAULT_RW))
+
+    def lock_all(self, names: Iterable[str]) -> LockAll:
+        """Several locks, taken in one global order, so that two that want the same never wait for each other."""
+        return LockAll([self.lock(name) for name in lock_names(names)])
+
+    def status(self, wait_s: float = 1.0) -> NodeStatus:
+        """Members, epoch, and every lock that is held or waited for, wherever in the group."""
+        wait_s = check_wait(wait_s)
+        done, found = threading.Event(), list[NodeStatus]()
+
+        def take(status: NodeStatus) -> None:
+            found.append(status)
+            done.set()
+
+        self.alive()
+        with self.mutex:
+            self.usable()
+            self.ask_status(take, wait_s)
+        while not done.wait(wait_s):
+            self.usable()  # the node may have been closed meanwhile
+        return found[0]
+
+    def leave(self) -> None:
+        """Leave the group. What is still held is lost; who waits gets `NodeClosed`."""
+        if self.forked:
+            return
+        with self.mutex:
+            if self.closing:
+                return
+        try:
+            with self.mutex:
+                self.say_farewell()
+                for link in list(self.up):
+                    link.close()
+            self.ring()
+            if threading.current_thread() is not self.reader and self.reader.ident is not None:
+                self.reader.join()
+            self.registry.left(FAREWELL_S)
+        finally:  # also if a signal's handler raises meanwhile
+            self.closing = True
+            self.ring()
+            self.registry.close()
+
+    def collect(self) -> None:
+        """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
+        with self.mutex:
+            self.usable()
+            self.core.full()
+
+    # -- the shell -----------------------------------------------------------------------------------------
+
+    def tidy(self) -> None:
+        while self.abandoned:
+            hold = self.abandoned.popleft().hold
+            hold.detach()
+            hold._put_back()
+
+    def upset(self, problem: BaseException) -> None:
+        """Somebody was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
+        if isinstance(problem, PeerlockError):
+            return  # that is an answer
+        core, table = self.core, self.core.table
+        log.warning(
+            "group %s: %s was interrupted in the middle of its work (%s): it joins again",
+            self.group, self.name, type(problem).__name__,
+        )  # fmt: skip
+        why = "a signal's handler raised in the middle of the node's work"
+        table.wedge()
+        lost = table.lose(why)
+        orders = {order for link in self.up if link.client is not None for order in link.client.orders.values()}
+        for desk in table.desks.values():
+            lost += desk.lose(f"The lock {desk.name} is lost: {why}.")  # whatever it says of itself
+            desk.queue = desk.want = None
+            desk.drop()  # whoever still has this desk can do nothing with it
+        table.desks, table.dirty, table.late = {}, {}, {}
+        core.count(())
+        core.alarmed = core.renewing = table.reminded = False
+        waiting, self.waiting = self.waiting, set()
+        for client in self.clients:
+            client.end_charges()  # what works under a lock of ours ends before the lock is another's
+        self.clients.clear()
+        for ticket in lost:
+            ticket.woken()
+        for hold in waiting:
+            if hold.state == WAITING:
+                hold.desk = None
+                hold.woken()
+        for order in orders:
+            if order.state == WAITING:
+                order.desk, order.state = None, FAILED
+                order.error = NodeClosed(f"The node {self.name} joins again: {why}. The lock was never held.")
+                order.woken()
+        self.rejoin()
+
+    def heed_the_clock(self) -> None:
+        """If the lease is over, whoever looks next must see it, whether or not the reader had its turn."""
+        table = self.core.table
+        if self.forked:
+            return
+        if table.gate and self.now() >= table.until:
+            inner = self.is_in_core()  # this very thread is in the middle of the core
+            with self.mutex:
+                if table.gate and self.now() >= table.until and not inner:
+                    try:
+                        self.core.lapse(self.now())
+                        self.core.flush()
+                    except BaseException as problem:
+                        self.upset(problem)
+                        raise
+        if table.gate and not self.is_in_core() and not self.stands():
+            with self.mutex:
+                self.uproot()
+
+    def __repr__(self) -> str:
+        return f"<node {self.name} of the group {self.group}, epoch {self.epoch}>"
+
+    def __enter__(self) -> ThreadNode:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.leave()
+
+
+def started(node: ThreadNode, timeout: float | None = None) -> ThreadNode:
+    """Join, and wait for the first view."""
+    there = threading.Event()
+    node.on_started = there.set
+    try:
+        with node.mutex:
+            node.enter_group()
+        node.reader.start()
+        if not there.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+            raise node.not_in_time(timeout or 0.0)
+        if node.failure is not None:
+            raise node.failure
+        node.usable()
+    except BaseException:
+        with contextlib.suppress(PeerlockError):
+            if node.reader.ident is None:
+                node.reader.start()
+            node.leave()
+        raise
+    node.on_started = None
+    return node

@@ -1,0 +1,434 @@
+"""The thread that reads: sockets and timers of a node whose users are threads.
+
+One a node. It waits for sockets and timers without the node's mutex, and runs the core under it for what has come.
+Sockets do not block: what a socket does not take at once is sent by the reader when it can. Everything but the waiting
+happens under the mutex, TLS included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+from peerlock.errors import PeerlockError
+from peerlock.net.files import short_name
+from peerlock.net.registries.base import Endpoint, Registry
+from peerlock.net.shell import HELLO_S, Shell, log
+from peerlock.net.transport.certificates import name_in
+from peerlock.net.transport.connect import is_numeric, resolved
+from peerlock.net.transport.link import Link, long_lived, user_of
+from peerlock.net.transport.listen import NO_ROOM, most_strangers
+from peerlock.net.transport.tls import NO_TLS, alert, reason
+from peerlock.node.locks.ticket import Limits
+from peerlock.node.peer import Peer
+
+CONNECT_S = 3.0  # then it is tried anew
+ACCEPT_AGAIN_S = 1.0  # when this process or the machine has no room for another socket
+
+
+class ThreadLink(Link):
+    """A socket that does not block, served by the reader thread."""
+
+    def __init__(self, shell: Reader, dialled: Peer | None, made: socket.socket, connecting: bool) -> None:
+        super().__init__(shell, dialled)
+        self.node, self.socket = shell, made
+        self.connecting, self.shaking = connecting, False  # TCP, then TLS
+        self.out = bytearray()
+        self.wants = 0  # what the selector waits for
+        shell.up.add(self)
+
+    def watch(self) -> None:
+        """Tell the selector what this link waits for."""
+        if self.closed:
+            return
+        wants = selectors.EVENT_READ
+        if self.connecting:
+            wants = selectors.EVENT_WRITE
+        elif self.out:
+            wants |= selectors.EVENT_WRITE
+        if wants != self.wants:
+            if self.wants:
+                self.node.selector.modify(self.socket, wants, self)
+            else:
+                self.node.selector.register(self.socket, wants, self)
+            self.wants = wants
+
+    def write(self, data: bytes) -> None:
+        if self.closed:
+            return
+        if self.out or self.shaking or self.connecting:
+            self.out += data
+        else:
+            sent = self.send(data)
+            if sent < len(data):
+                self.out += data[sent:]
+        if self.out:
+            self.watch()
+            if len(self.out) > self.most:
+                self.choked()
+
+    def send(self, data: bytes | bytearray) -> int:
+        try:
+            return self.socket.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
+            return 0
+        except OSError:
+            self.node.soon(self.gone)  # the reader finds out why
+            return len(data)
+
+    def owner(self) -> int:
+        return user_of(self.socket)
+
+    def ready(self, mask: int) -> None:
+        """The selector says so."""
+        if self.connecting:
+            self.connecting = False
+            problem = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if problem:
+                self.fail(OSError(problem, os.strerror(problem)))
+                return
+            self.node.connects(self)
+            return
+        if self.shaking:
+            self.shake()
+            return
+        if mask & selectors.EVENT_READ:
+            self.read()
+        if mask & selectors.EVENT_WRITE and self.out and not self.closed:
+            del self.out[: self.send(self.out)]
+        self.watch()
+
+    def shake(self) -> None:
+        """TLS."""
+        assert isinstance(self.socket, ssl.SSLSocket)
+        try:
+            self.socket.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            self.watch()
+            return
+        except (OSError, ValueError) as problem:
+            if isinstance(problem, ssl.SSLError) and reason(problem) == NO_TLS:
+                alert(self.socket, b"")
+            self.fail(problem)
+            return
+        self.shaking = False
+        self.certificate = name_in(self.socket.getpeercert())
+        self.node.shaken(self)
+
+    def read(self) -> None:
+        while not self.closed:
+            try:
+                count = self.socket.recv_into(self.room())
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
+                return
+            except ssl.SSLError as problem:
+                self.node.broken(self, problem)
+                count = 0
+            except OSError:
+                count = 0
+            if not count:
+                self.gone()
+                return
+            self.buffer_updated(count)
+
+    def fail(self, problem: OSError | ValueError) -> None:
+        self.shut()
+        if self.dialled is not None:
+            self.node.not_connected(self.dialled, problem if isinstance(problem, OSError) else str(problem))
+        elif not isinstance(problem, ConnectionResetError | ssl.SSLEOFError):  # else it has left without a word
+            self.node.complain(f"a connection from {self.host} was not let in: {reason(problem)}")
+
+    def gone(self) -> None:
+        """The other side is gone."""
+        if self.shut():
+            self.node.lost(self)
+
+    def shut(self) -> bool:
+        if self.wants:
+            self.node.selector.unregister(self.socket)
+            self.wants = 0
+        self.node.strangers.pop(self, None)
+        self.node.up.discard(self)
+        if self.socket.fileno() < 0:
+            return False
+        self.closed = True
+        self.socket.close()
+        self.buffer = bytearray()
+        return True
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        if self.out and not self.connecting and not self.shaking:
+            del self.out[: self.send(self.out)]
+        self.closed = True
+        self.node.soon(self.gone)
+
+    def drop(self) -> None:
+        if not self.closed:
+            self.out.clear()
+            self.closed = True
+            self.node.soon(self.gone)
+
+
+class Reader(Shell):
+    """The shell of a node, with a thread of its own."""
+
+    def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
+        self.mutex = threading.RLock()
+        self.now = registry.clock  # type: ignore[method-assign]
+        self.inbox: deque[Callable[[], None]] = deque()  # from other threads
+        self.selector = selectors.DefaultSelector()
+        self.timers: list[tuple[float, int, Callable[[], None]]] = []
+        self.number = 0
+        self.listening: list[socket.socket] = []
+        self.strangers: dict[ThreadLink, None] = {}  # the oldest first
+        self.most = most_strangers()
+        self.bell, self.rope = socket.socketpair()
+        self.bell.setblocking(False)
+        self.rope.setblocking(False)
+        self.selector.register(self.bell, selectors.EVENT_READ, None)
+        self.reader = threading.Thread(target=self._read, name=f"peerlock {group}", daemon=True)
+        super().__init__(registry, group, algorithm, limits)
+
+    def post(self, act: Callable[[], None]) -> None:
+        self.inbox.append(act)
+        self.ring()
+
+    def is_in_core(self) -> bool:
+        """Has this very thread the mutex? Then a handler or a finalizer runs in the middle of the node's work."""
+        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # as `threading.Condition` does
+
+    def after_fork(self) -> None:
+        self.mutex = threading.RLock()  # whoever had it is not here
+        super().after_fork()
+
+    def descriptors(self) -> list[int]:
+        links = [link for link in self.up if isinstance(link, ThreadLink)]
+        return [made.fileno() for made in (*self.listening, self.bell, self.rope, *(link.socket for link in links))]
+
+    def after(self, seconds: float, act: Callable[[], None]) -> None:
+        with self.mutex:
+            self.number += 1
+            heappush(self.timers, (self.now() + seconds, self.number, act))
+            if self.timers[0][1] == self.number:
+                self.ring()
+
+    def soon(self, act: Callable[[], None]) -> None:
+        self.after(0.0, act)
+
+    def ring(self) -> None:
+        """Wake the reader."""
+        if threading.current_thread() is not self.reader:
+            with contextlib.suppress(OSError):
+                self.rope.send(b"!")
+
+    def _read(self) -> None:
+        try:
+            self._serve()
+        except BaseException:
+            # A defect of ours. Nobody may wait for a thread that is not there any more.
+            log.exception("group %s: the reader of %s has ended", self.group, self.name)
+            with self.mutex:
+                self.closing = True
+                try:
+                    self.core.close(self.now())
+                finally:
+                    self.registry.close()
+                    self._put_away()
+                    if self.on_started is not None:
+                        self.on_started()
+
+    def _serve(self) -> None:
+        while True:
+            with self.mutex:
+                if self.closing:
+                    self._put_away()
+                    return
+                wait = max(0.0, self.timers[0][0] - self.now()) if self.timers else None
+            events = self.selector.select(wait)
+            with self.mutex:
+                self._handle(events)
+
+    def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
+        for key, mask in events:
+            self._shielded(lambda key=key, mask=mask: self._one(key, mask), key.data)  # type: ignore[misc]
+        while self.inbox:
+            self._shielded(self.inbox.popleft())
+        while self.timers and self.timers[0][0] <= self.now():
+            self._shielded(heappop(self.timers)[2])
+        self.tidy()
+        self.core.flush()
+
+    def tidy(self) -> None:
+        """Give back what was left behind."""
+
+    def _shielded(self, act: Callable[[], None], link: Any = None) -> None:
+        """What goes wrong with one link, or with one thing that was to be done, must not end the reader."""
+        try:
+            act()
+        except (OSError, ValueError, PeerlockError) as problem:
+            self.complain(f"{type(problem).__name__}: {problem}")
+            if isinstance(link, ThreadLink):
+                link.gone()
+
+    def _one(self, key: selectors.SelectorKey, mask: int) -> None:
+        if isinstance(key.data, ThreadLink):
+            if not key.data.closed:
+                key.data.ready(mask)
+        elif key.fileobj is self.bell:
+            with contextlib.suppress(OSError):
+                self.bell.recv(4096)
+        else:
+            self._accept(key.fileobj)
+
+    def _accept(self, listening: Any) -> None:
+        try:
+            made, address = listening.accept()
+        except OSError as problem:
+            if problem.errno in NO_ROOM:
+                self.complain(f"a link that came was not made: {problem.strerror}")
+                self.selector.unregister(listening)  # or the reader would do nothing else
+                self.after(ACCEPT_AGAIN_S, lambda: self._listen_again(listening))
+            return
+        made.setblocking(False)
+        self._take_in(made, str(address[0]) if made.family != socket.AF_UNIX else "")
+
+    def _listen_again(self, listening: socket.socket) -> None:
+        if listening in self.listening:
+            self.selector.register(listening, selectors.EVENT_READ, "accept")
+
+    def _take_in(self, made: socket.socket, host: str) -> None:
+        if made.family != socket.AF_UNIX:
+            long_lived(made)
+        local = made.family == socket.AF_UNIX
+        tls = None if local else self.registry.tls(server=True)
+        if tls is not None:
+            try:
+                made = tls.wrap_socket(made, server_side=True, do_handshake_on_connect=False)
+            except (OSError, ValueError) as problem:
+                made.close()
+                self.complain(f"a link that came was not made: {problem}")
+                return
+        link = ThreadLink(self, None, made, connecting=False)
+        link.shaking, link.local, link.host = tls is not None, local, host
+        self.strangers[link] = None
+        self.after(HELLO_S, lambda: self._late(link))
+        if len(self.strangers) > self.most:
+            self._late(next(iter(self.strangers)))
+        link.watch()
+
+    def _late(self, link: ThreadLink) -> None:
+        self.strangers.pop(link, None)
+        if link.peer is None and link.client is None and not link.closed:
+            self.ends(link, "it did not say who it is")
+
+    def connect(self, peer: Peer) -> None:
+        where = self.registry.endpoint(peer)
+        if where.path or is_numeric(where.host):
+            self._connect(peer, where, [] if where.path else resolved(where))
+        else:
+            # Whoever is asked for a name may take long, and this thread must not: it has the node's mutex.
+            threading.Thread(target=self._resolve, args=(peer, where), daemon=True, name="peerlock names").start()
+
+    def _resolve(self, peer: Peer, where: Endpoint) -> None:
+        try:
+            found = resolved(where)
+        except OSError as problem:
+            why = problem
+            self.post(lambda: self.not_connected(peer, why))
+        else:
+            self.post(lambda: self._connect(peer, where, found))
+
+    def _connect(self, peer: Peer, where: Endpoint, found: list[Any]) -> None:
+        made: socket.socket | None = None
+        try:
+            if where.path:
+                made = socket.socket(socket.AF_UNIX)
+                made.setblocking(False)
+                with short_name(Path(where.path)) as short:
+                    problem = made.connect_ex(short)
+            else:
+                family, kind, proto, _, address = found[0]
+                made = socket.socket(family, kind, proto)
+                made.setblocking(False)
+                long_lived(made)
+                if self.registry.source is not None:
+                    made.bind((self.registry.source, 0))
+                problem = made.connect_ex(address)
+        except OSError as why:
+            if made is not None:
+                made.close()
+            self.soon(lambda why=why: self.not_connected(peer, why))  # type: ignore[misc]
+            return
+        if problem not in (0, errno.EINPROGRESS, errno.EAGAIN):
+            made.close()
+            self.soon(lambda: self.not_connected(peer, OSError(problem, os.strerror(problem))))
+            return
+        link = ThreadLink(self, peer, made, connecting=bool(problem))
+        self.after(CONNECT_S, lambda: self._unconnected(link))
+        if problem:
+            link.watch()
+        else:
+            self.soon(lambda: self.connects(link))
+
+    def _unconnected(self, link: ThreadLink) -> None:
+        if (link.connecting or link.shaking) and not link.closed:
+            link.fail(TimeoutError())
+
+    def connects(self, link: ThreadLink) -> None:
+        """The socket is connected; TLS comes first."""
+        tls = self.registry.tls(server=False) if link.socket.family != socket.AF_UNIX else None
+        if tls is None:
+            self.shaken(link)
+            return
+        if link.wants:
+            self.selector.unregister(link.socket)
+            link.wants = 0
+        assert link.dialled is not None
+        try:
+            link.socket = tls.wrap_socket(link.socket, server_hostname=link.dialled.name, do_handshake_on_connect=False)
+        except (OSError, ValueError) as problem:
+            link.fail(problem)
+            return
+        link.shaking = True
+        link.shake()
+
+    def shaken(self, link: ThreadLink) -> None:
+        if link.dialled is not None:
+            self.connected(link)
+        if not link.closed:
+            link.watch()
+            if isinstance(link.socket, ssl.SSLSocket):
+                link.read()
+
+    def relisten(self) -> None:
+        with self.mutex:
+            before, self.listening = self.listening, []
+            for old in before:
+                with contextlib.suppress(KeyError):  # it rests
+                    self.selector.unregister(old)
+                old.close()
+            self.listening = self.registry.listeners()
+            for made in self.listening:
+                self.selector.register(made, selectors.EVENT_READ, "accept")
+
+    def _put_away(self) -> None:
+        for link in list(self.up):
+            if isinstance(link, ThreadLink):
+                link.shut()
+        while self.timers:
+            heappop(self.timers)
+        for made in (*self.listening, self.bell, self.rope):
+            made.close()
+        self.selector.close()

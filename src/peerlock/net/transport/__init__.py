@@ -1,0 +1,1 @@
+"""Bytes between hosts: `connect`, `listen`, `link` (frames between members), `tls` and `certificates`."""

@@ -1,0 +1,133 @@
+"""How a connection that comes on an event loop is taken in: accepted, then TLS, then handed to whoever serves it.
+
+asyncio's own server says nothing of a handshake that fails, and fills the log when there is no descriptor left. Here each
+connection is a task, which knows where the connection comes from and says why nothing comes of it.
+
+Anybody can connect and say nothing. So strangers are few, by the descriptors that this process may have, and the newest
+takes the place of the oldest: a handshake takes milliseconds, and whoever is in one is rarely the oldest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+
+from peerlock.net.transport.tls import HANDSHAKE_S, SHUTDOWN_S, handshake_on, reason
+
+STRANGERS = 256  # connections at one time that have shown no certificate, and links that have not said who they are
+SHARE = 8  # of the descriptors: the rest is for peers, files and whatever else the program does
+AT_ONCE = 16  # connections that are accepted before others have their turn
+AGAIN_S = 1.0  # when this process or the machine has no room for another socket
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def most_strangers() -> int:
+    """What one that listens can afford."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return STRANGERS if allowed == resource.RLIM_INFINITY else max(2, min(STRANGERS, allowed // SHARE))
+
+
+class Listener:
+    """Serves one socket that listens, in the event loop that runs, until it is closed."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None,
+        complain: Callable[[str], None],
+    ) -> None:
+        self.listening, self.make, self.tls, self.complain = listening, make, tls, complain
+        self.loop = asyncio.get_running_loop()
+        self.coming: dict[asyncio.Task[None], socket.socket] = {}  # no TLS yet; the oldest first
+        self.closed = False
+        self.most = most_strangers()
+        self.loop.add_reader(listening.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                made, address = self.listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as problem:
+                if problem.errno in NO_ROOM:
+                    self._rest(problem)
+                    return
+                continue  # whoever came is gone
+            made.setblocking(False)
+            task = self.loop.create_task(self._take_in(made, str(address[0]) if self.tls is not None else ""))
+            self.coming[task] = made
+            task.add_done_callback(self._ended)
+            if len(self.coming) > self.most:
+                self._drop_the_oldest()
+
+    def _drop_the_oldest(self) -> None:
+        task = next(iter(self.coming))
+        del self.coming[task]
+        task.cancel()
+        self.complain(f"more than {self.most} connections have shown no certificate: the oldest are closed")
+
+    def _rest(self, problem: OSError) -> None:
+        """Or the event loop would do nothing else but try."""
+        self.complain(f"a connection was not accepted: {problem.strerror}")
+        self.loop.remove_reader(self.listening.fileno())
+        self.loop.call_later(AGAIN_S, self._again)
+
+    def _again(self) -> None:
+        if not self.closed:
+            self.loop.add_reader(self.listening.fileno(), self._accept)
+
+    async def _take_in(self, made: socket.socket, host: str) -> None:
+        timeouts = (
+            {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S} if self.tls is not None else {}
+        )
+        try:
+            with handshake_on(made):
+                await self.loop.connect_accepted_socket(self.make, made, ssl=self.tls, **timeouts)
+        except ConnectionResetError:
+            pass  # whoever came has left without a word
+        except OSError as problem:
+            self.complain(f"a connection from {host} was not let in: {reason(problem)}")
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.coming.pop(task, None)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.loop.remove_reader(self.listening.fileno())
+        self.listening.close()
+        for task in list(self.coming):
+            task.cancel()
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address that the host has under that name."""
+    made: list[socket.socket] = []
+    problem: OSError | None = None
+    for family, kind, proto, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        one = socket.socket(family, kind, proto)
+        try:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            one.listen(128)
+            one.setblocking(False)
+            made.append(one)
+        except OSError as why:
+            one.close()
+            problem = why
+            if why.errno != errno.EADDRNOTAVAIL:  # else an address of a family that this host does not have
+                break
+    if not made or (problem is not None and problem.errno != errno.EADDRNOTAVAIL):
+        for one in made:
+            one.close()
+        raise problem or OSError(f"{host} has no address")
+    return made

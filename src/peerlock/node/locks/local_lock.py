@@ -1,0 +1,450 @@
+"""One lock at one node: who waits for it here, who holds it, and its seat in the group.
+
+For each lock a node makes one request at a time, whoever waits here: local waiters queue first come first served behind it,
+and local readers share one. When a hold ends and another local waiter wants the lock in the same mode, it gets it without a
+message, but only `local_grants` times in a row while some other node is known to ask: then the node leaves the critical
+section and asks again like everybody.
+
+A `Ticket` is one wish and what became of it. Whoever made the ticket owns the lock while its state is HELD; no thread
+and no task does. A ticket that is cancelled while it waits leaves the queue, and its request is adopted by the next
+local waiter; the papers have no way to take a request back, so if there is none, the lock is left as soon as it is
+entered (`Seat.settle`).
+
+A desk is a seat with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out with the
+lock's name, the epoch and the clock.
+
+**Who is told of a request.** Everybody, say Suzuki and Kasami, for nobody knows where the privilege is. But who has just passed
+it on knows, for a moment: it is with the one it went to, and will be with the first of the queue that went along, the heir.
+Where all members want a lock all the time, each asks again right after it has passed the lock on; then the heir is told at
+once, and the others only if the request was not granted within the time that everybody needs to have its turn (a
+millisecond with five members; where turns take longer, all are told at once). An entry costs two messages then, not N, and
+wakes up one process in vain, not N - 2. To the algorithm that is a slow network. What is held back is dropped when the
+request is granted: a request that nobody waits for any more says nothing (`Grant.heir` is the promise of an algorithm that
+it is so; most do not give it). If the heir has had the lock and passed it on before it heard, the request waits for that
+millisecond.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from peerlock.contract import Ask, Grant, Key, Mode, Node, Out, Wire
+from peerlock.errors import LockLost, PeerlockError
+from peerlock.node.locks.participant import Seat
+from peerlock.node.locks.ticket import DONE, FAILED, HELD, LOST, WAITING, Ticket
+from peerlock.node.wire import LENGTH, LockStatus, Said, WaiterStatus, packed
+from peerlock.node.wire_algorithms import Spoken
+
+if TYPE_CHECKING:
+    from peerlock.node.locks.table import Table
+
+MANY = 50_000  # messages that a peer has not acknowledged: nothing more is asked until it has
+SOON_S = 0.0001  # after it has passed a lock on a node knows where it is
+SLOW = 4  # times as long as everybody needs to have its turn: then nothing is gained by telling the heir first
+FEW = 3  # members: too few to spare messages
+
+
+class Desk(Seat):
+    """One lock at this node, with its waiters.
+
+    **A round trip that changes nothing is not made twice.** An algorithm is a pure state machine. If a request was
+    granted at once, the release ended at once, nothing was sent and the state is what it was before, then the same
+    request will do the same again, until the algorithm is told something. Such a desk is `free`: it grants and takes
+    back without asking the algorithm, and makes up for the request (`catch_up`) when something comes. States are compared
+    only after a round trip that sent nothing (`quiet`): where others compete, that would be in vain.
+    """
+
+    __slots__ = (
+        "asked", "asked_at", "before", "free", "heir", "holder", "late", "left_at", "name", "priority", "queue", "quiet",
+        "sharers", "spoken", "streak", "table", "waited",
+    )  # fmt: skip
+
+    def __init__(self, name: str, spoken: Spoken, table: Table) -> None:
+        super().__init__()
+        self.name, self.spoken, self.table = name, spoken, table
+        self.holder: Ticket | None = None
+        self.sharers: list[Ticket] | None = None  # further readers of this node
+        self.queue: deque[Ticket] | None = None  # waiters, first come first served
+        self.priority = 0
+        self.asked = False  # another node is known to ask, since we have it
+        self.streak = 0  # grants in a row at this node since
+        self.free = False
+        self.quiet = False  # the last round trip sent nothing, and nothing has come since
+        self.before: Key | None = None  # the algorithm's state before a request that was granted at once
+        self.heir: Node | None = None  # who gets the lock after the one it was last passed on to
+        self.left_at = 0.0  # when it was last left here
+        self.late: list[tuple[Node, Wire]] = []  # requests that only the heir was told of
+        self.asked_at = inf  # when the group was asked for what somebody waits for here
+        self.waited = inf  # for how long this node waited, the last time that it had to
+
+    # -- the algorithm's `Out` -------------------------------------------------------------------------
+
+    def send(self, to: Node, message: Wire, body: Raw | None = None) -> None:
+        """`body` is what the message is packed to, if that is known: then it is not done again for each addressee."""
+        table = self.table
+        if self.heir is not None and to != self.heir and self.can_wait(to, message):
+            return
+        session, epoch = table.sessions[to], table.epoch
+        assert session is not None, f"{self.name}: sent {message} to itself"
+        frame = packed(
+            Said(session.seq + 1, session.received, epoch, self.name, self.spoken.number, self.clock, body or message)  # type: ignore[arg-type]
+        )
+        about = self.name if isinstance(message, Ask) and message.supersedes else ""
+        session.post(epoch, LENGTH.pack(len(frame)) + frame, about)
+        table.dirty[session] = None
+        table.messages += 1
+        if not session.linked:
+            table.alarm()
+        if len(session.kept) > MANY:
+            table.choked, table.open = True, False
+        if table.told and self.name in table.told:
+            table.told[self.name].sent(self, to, message, session.seq)
+        if isinstance(message, Grant):
+            self.heir = message.heir()
+
+    def can_wait(self, to: Node, message: Wire) -> bool:
+        """A request, and the heir hears of it. In a trace there is everything that the algorithm says."""
+        table = self.table
+        heir = table.sessions[self.heir or 0]
+        if len(table.sessions) - 1 <= FEW or heir is None or not heir.linked or self.name in table.told:
+            return False
+        if not isinstance(message, Ask):
+            return False
+        self.late.append((to, message))
+        table.hold_back(self)
+        return True
+
+    def late_at(self) -> float:
+        """When the others are told. Not before twice the time that the last wait took: where turns are slow for a while,
+        telling everybody would make them slower still.
+        """
+        return self.left_at + max(self.table.later_s, 2 * self.waited)
+
+    def send_late(self) -> None:
+        self.heir = None
+        late, self.late = self.late, []
+        for to, message in late:
+            self.send(to, message)
+
+    def broadcast(self, to: Iterable[Node], message: Wire) -> None:
+        body = Raw(packed(message))
+        for j in to:
+            self.send(j, message, body)
+
+    def enter(self) -> None:
+        self.at = "inside"
+        if self.late:
+            self.late = []
+        if self.table.told:
+            self.tell("entered")
+
+    def idle(self) -> None:
+        self.at = "idle"
+        if self.table.told:
+            self.tell("idled")
+
+    def ask(self, out: Out[Any]) -> None:
+        if self.table.told:
+            self.tell("asked")
+        self.algorithm.request(self.mode, out)
+
+    def leave(self, out: Out[Any]) -> None:
+        if self.table.told:
+            self.tell("left")
+        self.algorithm.release(out)
+
+    def timer(self, name: str, after: float) -> None:
+        raise AssertionError(f"no algorithm on the wire sets a timer: {name}")
+
+    # -- what users do ---------------------------------------------------------------------------------
+
+    def acquire(self, ticket: Ticket, now: float) -> None:
+        """The ticket is HELD afterwards, or it waits."""
+        ticket.desk = self
+        table = self.table
+        if now >= table.until:
+            table.lapse(now)
+        if self.want is None and table.open and self.at == "idle":
+            # The way of almost every entry that nobody competes for.
+            mode = ticket.mode
+            if not self.free or self.mode != mode:
+                if self.heir is not None:
+                    self.still_the_heir(now)
+                self.ask_at_once(mode)
+            if self.free or self.is_inside():
+                self.want = mode
+                self.has = True
+                self.clock = clock = self.clock + 1
+                self.holder = ticket
+                ticket.fence = table.first_fence + clock
+                ticket.state = HELD
+                ticket.since = now
+                table.grants += 1
+                return
+            self.asked_at = now
+        elif self.has and self.may_share(ticket):
+            self.catch_up()
+            self.grant(ticket, now)
+            return
+        self.catch_up()
+        ticket.since = now
+        if self.queue is None:
+            self.queue = deque()
+        self.queue.append(ticket)
+        table.waits += 1
+        if self.want is None:
+            self.want = ticket.mode
+            self.settled(now)
+        if ticket.state == WAITING:
+            table.alarm()
+            if self.at == "asked":
+                table.stay_awake(self)
+
+    def due_at(self) -> float:
+        """When this node, if somebody waits here, is likely to be granted the lock: after as long as the last time."""
+        return self.asked_at + self.waited if self.queue else inf
+
+    def still_the_heir(self, now: float) -> None:
+        """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
+        if now > self.left_at + SOON_S or self.waited > SLOW * self.table.later_s:
+            self.heir = None
+
+    def ask_at_once(self, mode: Mode) -> None:
+        """Ask the algorithm, and see whether that was a message's work."""
+        table = self.table
+        self.free = False
+        sent, self.before = table.messages, self.algorithm.key() if self.quiet else None
+        self.want, self.at, self.mode = mode, "asked", mode
+        if self.priority:
+            self.algorithm.increment = self.priority
+        self.ask(self)
+        self.quiet = self.is_inside() and table.messages == sent
+        if not self.quiet:
+            self.before = None
+
+    def is_inside(self) -> bool:
+        return self.at == "inside"
+
+    def catch_up(self) -> None:
+        """A free desk asks its algorithm after all: nothing is free once something comes."""
+        if self.free:
+            self.free = False
+            if self.has:
+                self.at = "asked"
+                self.algorithm.request(self.mode, self)
+                assert self.is_inside(), f"{self.name} was not free: {self.key()}"
+        self.before, self.quiet = None, False
+
+    def may_share(self, ticket: Ticket) -> bool:
+        """A reader beside a reader, unless somebody waits who would then wait for ever."""
+        return (
+            ticket.mode == "read" == self.mode
+            and not self.queue
+            and self.table.running
+            and (not self.asked or self.streak < self.table.limits.local_grants)
+        )
+
+    def release(self, ticket: Ticket, now: float) -> None:
+        """The end of a hold. The caller has checked that it is one. If the lease is over, it is not: it is lost."""
+        table = self.table
+        if now >= table.until:
+            table.lapse(now)
+            if ticket.state == LOST:
+                return
+        ticket.state = DONE
+        table.hold_s += now - ticket.since
+        if self.sharers:
+            self.share_ends(ticket)
+            return
+        self.holder = None
+        if self.queue is None and table.running:
+            self.has = False
+            self.want = None
+            if not self.free:
+                self.end(now)
+            return
+        self.catch_up()
+        self.next_one(now)
+
+    def end(self, now: float) -> None:
+        """Leave the critical section; nobody here wants it."""
+        sent, before, self.before = self.table.messages, self.before, None
+        self.at, self.left_at = "ending", now
+        if self.table.told:
+            self.tell("left")
+        self.algorithm.release(self)
+        if self.table.disputes and self.name in self.table.disputes:
+            self.table.full()  # nobody can enter in this epoch
+        self.quiet = self.quiet and self.table.messages == sent
+        self.free = (
+            before is not None
+            and self.quiet
+            and self.at == "idle"  # type: ignore[comparison-overlap]
+            and self.algorithm.key() == before
+            and not self.table.told
+        )
+
+    def share_ends(self, ticket: Ticket) -> None:
+        assert self.sharers
+        if ticket is self.holder:
+            self.holder = self.sharers[-1]
+            self.sharers.pop()
+        else:
+            self.sharers.remove(ticket)
+
+    def next_one(self, now: float) -> None:
+        """Nobody here holds it any more: the next local waiter, or the other nodes."""
+        head = self.queue[0] if self.queue else None
+        if head is None:
+            self.queue = None
+        if not self.table.running:
+            # Reported as held: that stands until the next epoch has started.
+            self.has, self.want = False, head.mode if head else None
+            return
+        if (
+            head is not None
+            and head.mode == self.mode
+            and (not self.asked or self.streak < self.table.limits.local_grants)
+        ):
+            self.clock += 1
+            self.admit(now)
+            return
+        self.has, self.want = False, None
+        self.end(now)
+        if head is not None:
+            self.want = head.mode
+            self.settled(now)
+
+    def cancel(self, ticket: Ticket, now: float) -> None:
+        """A waiting ticket is not wanted any more."""
+        assert ticket.state == WAITING and self.queue is not None
+        ticket.state = DONE
+        self.queue.remove(ticket)
+        if not self.queue:
+            self.queue = None
+        if not self.has:
+            self.want = self.queue[0].mode if self.queue else None
+            self.settled(now)
+
+    # -- what comes of it ------------------------------------------------------------------------------
+
+    def hear(self, source: Node, clock: int, message: Wire, seq: int, now: float) -> None:
+        """A message of the algorithm."""
+        if self.table.told and self.name in self.table.told:
+            self.table.told[self.name].received(self, source, message, seq)
+        if self.free or self.quiet:
+            self.catch_up()
+        if self.has:
+            self.asked = True
+        self.receive(source, clock, message, self)
+        if self.at == "asked":
+            self.table.stay_awake(self)
+        elif not self.has:  # else there is nothing to agree upon
+            self.settled(now)
+
+    def settled(self, now: float) -> None:
+        """Settle, and give the lock to whoever is first here."""
+        table = self.table
+        if now >= table.until:
+            table.lapse(now)
+        if not table.running:
+            return
+        if self.free or self.quiet:
+            self.catch_up()
+        if table.choked and self.at == "idle":
+            return
+        if self.heir is not None:
+            self.still_the_heir(now)
+        if self.priority:
+            self.algorithm.increment = self.priority
+        before = self.at
+        match self.settle(table.gate, self):
+            case "granted":
+                self.asked, self.streak = False, 0
+                if self.asked_at < inf:
+                    self.waited, self.asked_at = now - self.asked_at, inf
+                self.admit(now)
+            case "knock":
+                table.knock()
+        if self.at == "asked" != before:
+            self.asked_at = now
+
+    def admit(self, now: float) -> None:
+        """The first in the queue holds it, and with a reader all readers that come next."""
+        assert self.queue, f"{self.name} was granted and nobody waits: {self.want}"
+        self.holder = None
+        self.grant(self.queue.popleft(), now)
+        if self.mode == "read":
+            while self.queue and self.queue[0].mode == "read":
+                self.grant(self.queue.popleft(), now)
+        if not self.queue:
+            self.queue = None
+
+    def grant(self, ticket: Ticket, now: float) -> None:
+        table = self.table
+        if self.holder is None:
+            self.holder = ticket
+        else:
+            self.sharers = [*(self.sharers or ()), ticket]
+        waited = now - ticket.since
+        if ticket.since:
+            table.wait_s += waited
+            for bound in table.waited:
+                if waited <= bound:
+                    table.waited[bound] += 1
+                    break
+        self.streak += 1
+        ticket.fence, ticket.state, ticket.since = table.first_fence + self.clock, HELD, now
+        table.grants += 1
+        ticket.woken()
+
+    def fail(self, error: PeerlockError) -> None:
+        """Whoever waits here waits in vain."""
+        queue, self.queue = self.queue, None
+        if not self.has:
+            self.want = None
+        for ticket in queue or ():
+            ticket.state, ticket.error = FAILED, error
+            ticket.woken()
+
+    def drop(self) -> None:
+        super().drop()
+        self.free, self.quiet, self.before = False, False, None
+        self.heir, self.late = None, []
+        self.asked_at = inf
+
+    def lose(self, sentence: str) -> list[Ticket]:
+        """Whoever holds it here does not any more, and must be woken."""
+        holders = [ticket for ticket in (self.holder, *(self.sharers or ())) if ticket is not None]
+        for ticket in holders:
+            self.table.losses += 1
+            ticket.error = LockLost(sentence)
+            ticket.state = LOST
+        self.holder, self.sharers, self.has = None, None, False
+        self.want = self.queue[0].mode if self.queue else None
+        return holders
+
+    def waited_for(self, now: float) -> float:
+        """How long the first waiter has waited; -1: none waits, or it does not wait for the group."""
+        return max(0.0, now - self.queue[0].since) if self.queue and not self.has else -1.0
+
+    def tell(self, what: str) -> None:
+        told = self.table.told.get(self.name)
+        if told is not None:
+            getattr(told, what)(self)
+
+    def status(self, now: float) -> LockStatus:
+        holder = self.holder
+        return LockStatus(
+            self.name,
+            self.spoken.chosen.name,
+            self.held(),
+            holder.fence if holder else None,
+            now - holder.since if holder else None,
+            tuple(WaiterStatus(ticket.mode, now - ticket.since) for ticket in self.queue or ()),
+        )

@@ -1,0 +1,115 @@
+"""One lock at one node: what its users want, and the algorithm that gets it for them.
+
+Users want the lock, have it, or neither: `want` and `has`. The algorithm of the epoch is idle, asked, inside or
+ending: `at`. `settle` makes the two agree, one step after the other, and is called after whatever changed either of
+them. So a release while the group changes its view, a request that nobody wants any more, or one that was made in
+another mode need no cases of their own: the wish is noted, and as soon as an epoch runs, `settle` sees to it.
+
+    want, not has, at idle       ask the algorithm
+    want, not has, at inside     the lock is ours: granted, if the node may believe so (the gate)
+    not want,      at inside     nobody wants it any more: leave
+    has                          nothing to do until the users release
+
+`clock` is the fence: a Lamport clock that rides on every message of this lock and goes up by one at each grant. Two
+holds of one epoch that exclude each other are linked by messages (the token, the last permission), so the later one
+has the larger clock; a new epoch starts again from 0, and the epoch is the upper half of the fence.
+
+The gate stands for what a node must make sure of before it may believe what the algorithm says: that no view without
+it can be decided while it believes. Each registry has its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, Literal, Self, TypeAlias
+
+from peerlock.algorithms import Chosen
+from peerlock.contract import Key, Members, Mode, Neighbours, Node, Out, Ring, Shape
+
+At: TypeAlias = Literal["idle", "asked", "inside", "ending"]
+Settled: TypeAlias = Literal["granted", "knock"] | None  # ours now; ours as soon as the gate is open; nothing new
+
+
+def shape_for(chosen: Chosen, me: Node, size: int, home: Node) -> Shape:
+    """The members 1 to `size` in the shape that an algorithm needs.
+
+    Everybody sees them in its own order, those after itself first. Where the papers say "for all j", whoever comes first
+    would else be the same for all: of the nodes that a holder of Suzuki's and Kasami's privilege finds waiting, the one
+    with the lowest number.
+    """
+    if chosen.needs.shape is Ring:
+        return Ring(left=(me - 2) % size + 1, right=me % size + 1, home=home)
+    everybody = (*range(me, size + 1), *range(1, me))
+    if chosen.needs.shape is Neighbours:
+        return Neighbours(tuple(j for j in everybody if j != me), home)
+    return Members(everybody, home)
+
+
+class Seat:
+    # Not a Struct: plain slots are written several times as fast, and every entry writes some.
+    __slots__ = ("algorithm", "at", "clock", "has", "mode", "want")
+
+    def __init__(self) -> None:
+        self.want: Mode | None = None  # what the users of this node want, or have
+        self.has = False  # they have it
+        self.algorithm: Any = None  # of the epoch that runs
+        self.at: At = "idle"  # where the algorithm is in its invocation
+        self.mode: Mode = "write"  # in which it was asked
+        self.clock = 0
+
+    def __copy__(self) -> Self:
+        made = type(self)()
+        made.want, made.has, made.at, made.mode, made.clock = self.want, self.has, self.at, self.mode, self.clock
+        made.algorithm = copy(self.algorithm)
+        return made
+
+    def key(self) -> Key:
+        algorithm = self.algorithm.key() if self.algorithm is not None else None
+        return self.want, self.has, algorithm, self.at, self.mode, self.clock
+
+    def held(self) -> Mode | None:
+        """What a report says of this lock."""
+        return self.want if self.has else None
+
+    def start(self, chosen: Chosen, me: Node, size: int, home: Node, inside: Mapping[Node, Mode]) -> None:
+        """A new epoch. What the users want is as it was; `inside` is what was reported."""
+        assert not self.has or inside.get(me) == self.want, f"{self.key()} was not reported: {inside}"
+        self.algorithm = chosen.start(me, shape_for(chosen, me, size, home), inside)
+        self.at, self.mode = ("inside", inside[me]) if me in inside else ("idle", "write")
+        self.clock = 0
+
+    def settle(self, gate: bool, out: Out[Any]) -> Settled:
+        """Make algorithm and users agree. Only while an epoch runs. `out` tells the seat of `enter` and `idle`."""
+        while not self.has:
+            if self.at == "inside":
+                if self.want == self.mode:
+                    if not gate:
+                        return "knock"
+                    self.has = True
+                    self.clock += 1
+                    return "granted"
+                self.at = "ending"
+                self.leave(out)
+            elif self.at == "idle" and self.want is not None:
+                self.at, self.mode = "asked", self.want
+                self.ask(out)
+            else:
+                break
+        return None
+
+    def ask(self, out: Out[Any]) -> None:
+        self.algorithm.request(self.mode, out)
+
+    def leave(self, out: Out[Any]) -> None:
+        self.algorithm.release(out)
+
+    def receive(self, source: Node, clock: int, message: Any, out: Out[Any]) -> None:
+        """A message of this epoch; the caller settles."""
+        if clock > self.clock:
+            self.clock = clock
+        self.algorithm.receive(source, message, out)
+
+    def drop(self) -> None:
+        """Nothing is held and nobody is in a group any more; the wish stays."""
+        self.has, self.algorithm, self.at, self.clock = False, None, "idle", 0

@@ -1,0 +1,52 @@
+"""One request for a lock, and what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from peerlock.contract import Mode, Node, Wire
+from peerlock.errors import PeerlockError
+
+if TYPE_CHECKING:
+    from peerlock.node.locks.local_lock import Desk
+
+WAITING, HELD, DONE, LOST, FAILED = range(5)
+
+
+class Limits(Struct, frozen=True):
+    local_grants: int = 8  # in a row at one node while another node asks
+    idle_locks: int = 50_000  # that a node remembers before it asks for a new view
+    stay_awake: bool = True  # who waits, for a moment, where that pays
+
+
+class Ticket:
+    """One wish for a lock. Shells build on it; `woken` is called when a waiting or a held one changes its state."""
+
+    # Defaults of the class and no __init__: making one is part of every entry.
+    mode: Mode = "write"
+    state: int = WAITING
+    fence: int = 0
+    since: float = 0.0  # when it began to wait; once held, when it was granted
+    desk: Desk | None = None
+    error: PeerlockError | None = None
+
+    def woken(self) -> None:
+        pass
+
+
+class Told(Protocol):
+    """Who wants to know what an algorithm does: for a trace of one lock."""
+
+    def sent(self, desk: Desk, to: Node, message: Wire, seq: int) -> None: ...
+
+    def received(self, desk: Desk, source: Node, message: Wire, seq: int) -> None: ...
+
+    def asked(self, desk: Desk) -> None: ...
+
+    def entered(self, desk: Desk) -> None: ...
+
+    def left(self, desk: Desk) -> None: ...
+
+    def idled(self, desk: Desk) -> None: ...

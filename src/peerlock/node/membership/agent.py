@@ -1,0 +1,162 @@
+"""A node in its group, where there are leases: when it beats, whom it must reach before it is taken in, whom it cannot
+reach.
+
+Two kinds, for voters and for stores, with one face to the shells:
+
+    arrive(peer)            a new incarnation, which wants in
+    reached(peers)          with whom there are links
+    suspect(peers)          members that do not answer
+    wants_renewal(), leave()
+    tick()
+
+    and of the shell: learned(decision), leased(until), court(peers) make links to these
+
+A beat is due every quarter of D: so two may be lost and the lease still runs on. Whoever is not a member yet beats
+more often.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from peerlock.node.membership.view import Decision
+from peerlock.node.peer import Peer
+from peerlock.node.store.requests import Request
+
+JOINING_S = 0.2  # between the beats of who is not a member yet
+LOST = 1 / 3  # of a lease: after that an answer will not come
+NO_VIEW = Decision(0, ())
+
+
+class House(Protocol):
+    """What a residence asks of whoever drives it."""
+
+    def learned(self, decision: Decision) -> None: ...
+
+    def leased(self, until: float) -> None: ...
+
+    def court(self, peers: tuple[Peer, ...]) -> None:
+        """Links to these are needed, before we are taken in."""
+
+    def left(self) -> None:
+        """The group goes on without us, as we wished."""
+
+    def wake_at(self, when: float) -> None: ...
+
+    def send(self, to: str, message: Any) -> None:
+        """To a voter."""
+
+    def ask(self, request: Request) -> None:
+        """Of a store."""
+
+    def complain(self, sentence: str) -> None: ...
+
+    def refuse(self, sentence: str) -> None:
+        """This node cannot be a member, and waiting does not help."""
+
+    def anew(self) -> None:
+        """This incarnation may have been a member without knowing: another one is needed."""
+
+    def steady(self) -> float:
+        """The time by a clock that does not count suspension."""
+        ...
+
+    def may_beat(self) -> bool:
+        """Has the node answered of late? One that hangs loses its locks instead of keeping them from everybody."""
+        ...
+
+
+class Residence:
+    """What both kinds do alike."""
+
+    def __init__(self, house: House, lease_s: float) -> None:
+        self.house, self.lease_s = house, lease_s
+        self.beat_at = 0.0
+        self.links: frozenset[Peer] = frozenset()
+        self.heard: dict[str, float] = {}  # who decides: when it last answered
+        self.since = 0.0  # this incarnation arrived
+        self.started = False
+        self.over = (
+            False  # this incarnation must not become a member any more: it says nothing until the next one arrives
+        )
+        self.leaving = False
+        self.goodbye = False  # the group knows that we are gone
+
+    # -- what differs ------------------------------------------------------------------------------------
+
+    @property
+    def me(self) -> Peer:
+        raise NotImplementedError
+
+    @property
+    def decision(self) -> Decision:
+        raise NotImplementedError
+
+    def beat(self, now: float) -> None:
+        raise NotImplementedError
+
+    def may_join(self, yes: bool) -> None:
+        raise NotImplementedError
+
+    # -- what is the same --------------------------------------------------------------------------------
+
+    def learned(self, decision: Decision) -> None:
+        """Of a tenant or a lodger: a view was decided."""
+        self.beat_at = 0.0  # who is in it beats at once
+        self.house.learned(decision)
+
+    def comes_back(self) -> None:
+        """It may have been taken in and left out again without hearing of it."""
+        self.over = True
+        self.house.anew()
+
+    def leased(self, until: float) -> None:
+        self.house.leased(until)
+
+    def complain(self, sentence: str) -> None:
+        self.house.complain(sentence)
+
+    def refuse(self, sentence: str) -> None:
+        self.house.refuse(sentence)
+
+    def reached(self, peers: frozenset[Peer], now: float) -> None:
+        self.links = peers
+        if self.started and not self.over and self.me not in self.decision.members and not self.leaving:
+            self.courting()
+            self.beat_at = 0.0
+            self.tick(now)
+
+    def courting(self) -> None:
+        """Somebody who cannot reach a member would stop the group: it waits outside until it can."""
+        missing = tuple(peer for peer in self.decision.members if peer not in self.links)
+        self.may_join(not missing)
+        if missing:
+            self.house.court(self.decision.members)
+
+    def unreached(self) -> tuple[Peer, ...]:
+        if not self.started or self.me in self.decision.members:
+            return ()
+        return tuple(peer for peer in self.decision.members if peer not in self.links)
+
+    @property
+    def every_s(self) -> float:
+        return self.lease_s / 4 if self.me in self.decision.members else min(JOINING_S, self.lease_s / 4)
+
+    def tick(self, now: float) -> None:
+        if not self.started or self.over:
+            return
+        if now >= self.beat_at:
+            self.beat_at = now + self.every_s
+            if self.me not in self.decision.members and not self.leaving:
+                self.courting()
+            if self.leaving or self.house.may_beat():
+                self.beat(now)
+        self.house.wake_at(self.next_at(now))
+
+    def next_at(self, now: float) -> float:
+        return max(now, self.beat_at)
+
+    def gone_yet(self, now: float) -> None:
+        if self.leaving and not self.goodbye and self.me not in self.decision.members:
+            self.goodbye = True
+            self.house.left()

@@ -1,0 +1,167 @@
+"""A voter at work: when to propose, when to ask again, and that nothing is said before it is written down.
+
+Everything happens in `receive` and `tick`. What the voter says is kept back until its record, if that has changed, is saved.
+
+Of those that want to propose the first in the list goes first; the others wait a little longer, each a little longer than
+the one before, and whoever was outbid waits longer still. So two that propose at once get out of each other's way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+from zlib import crc32
+
+from peerlock.node.membership.view import Decision
+from peerlock.node.peer import Peer
+from peerlock.node.quorum.messages import Ballot, Beat, Gossip, Ruling, Vouch
+from peerlock.node.quorum.voter import Record, Voter
+
+BATCH_S = 0.005  # for whoever comes or goes at the same time
+STEP_S = 0.12  # that the next in the list waits longer
+AGAIN_S = 0.1  # to ask again who has not answered
+TRIES = 30  # of that, before a new ballot
+
+
+class Clerk(Protocol):
+    """What an office asks of whoever drives it."""
+
+    def save(self, record: Record) -> None:
+        """Durably, before this returns."""
+
+    def send(self, to: str, message: Ballot) -> None: ...
+
+    def answer(self, peer: Peer, vouch: Vouch) -> None: ...
+
+    def decided(self, decision: Decision) -> None: ...
+
+    def wake_at(self, when: float) -> None:
+        """Call `tick` then, or earlier."""
+
+
+class Office:
+    def __init__(self, voter: Voter, clerk: Clerk, now: float) -> None:
+        self.voter, self.clerk = voter, clerk
+        self.saved = voter.record
+        self.gossip: dict[str, tuple[float, Gossip]] = {}
+        self.since: float | None = None  # there is something to decide
+        self.ask_at = 0.0
+        self.tries = 0
+        self.outbid = 0  # times in a row
+        self.gossip_at = now
+        self.held: list[tuple[Any, ...]] = []  # what was said since the record was saved
+        self.wake(now)
+
+    @property
+    def beat_s(self) -> float:
+        return self.voter.lease_s / 4
+
+    # -- the voter's `Votes`: what it says waits until its record is saved ---------------------------------
+
+    def send(self, to: str, message: Ballot) -> None:
+        self.held.append((self.clerk.send, to, message))
+
+    def answer(self, peer: Peer, vouch: Vouch) -> None:
+        self.held.append((self.clerk.answer, peer, vouch))
+
+    def decided(self, decision: Decision) -> None:
+        self.held.append((self.clerk.decided, decision))
+        self.gossip.clear()
+        self.since, self.outbid = None, 0
+
+    def settle(self, now: float) -> None:
+        if self.voter.record != self.saved:
+            record = self.voter.record
+            self.clerk.save(record)
+            self.saved = record
+        held, self.held = self.held, []
+        for say, *what in held:
+            say(*what)
+        self.plan(now)
+
+    # -- what happens --------------------------------------------------------------------------------------
+
+    def on_beat(self, beat: Beat, now: float) -> None:
+        self.voter.expire(now)
+        self.voter.on_beat(beat, now, self)
+        self.settle(now)
+
+    def receive(self, source: str, message: Ballot, now: float) -> None:
+        self.voter.expire(now)
+        if isinstance(message, Gossip):
+            if message.epoch < self.voter.decided.epoch:
+                self.send(source, Ruling(self.voter.decided))
+            elif message.epoch > self.voter.decided.epoch:
+                self.send(source, Gossip(self.voter.decided.epoch, ()))  # it is told what it has missed
+            else:
+                self.gossip[source] = now, message
+        else:
+            ours = self.voter.ballot
+            self.voter.receive(source, message, now, self)
+            if ours and not self.voter.ballot and self.voter.decided == self.saved.decided:
+                self.outbid += 1
+                self.since = None
+        self.settle(now)
+
+    def order(self, voters: tuple[tuple[str, str], ...], now: float) -> None:
+        """The operator wants other voters."""
+        self.voter.wanted = voters
+        self.settle(now)
+
+    def tick(self, now: float) -> None:
+        voter = self.voter
+        voter.expire(now)
+        if now >= self.gossip_at:
+            self.gossip_at = now + self.beat_s
+            vouched = tuple(peer for peer in voter.decided.members if voter.vouches(peer))
+            voter.to_others(Gossip(voter.decided.epoch, vouched), self)
+        if voter.ballot and now >= self.ask_at:
+            self.tries += 1
+            self.ask_at = now + AGAIN_S
+            voter.again(now, self)
+            if voter.ballot and voter.value is None and self.tries > TRIES:
+                voter.give_up()
+                self.outbid += 1
+                self.since = None
+        elif not voter.ballot and self.since is not None and now >= self.since + self.delay():
+            self.tries, self.ask_at, self.since = 0, now + AGAIN_S, None
+            voter.propose(now, self)
+        self.settle(now)
+
+    def plan(self, now: float) -> None:
+        """When the next thing is to be done."""
+        voter = self.voter
+        if voter.wants(self.unvouched(now)):
+            if self.since is None and not voter.ballot:
+                self.since = now
+        else:
+            self.since = None
+        self.wake(now)
+
+    def wake(self, now: float) -> None:
+        times = [self.gossip_at, *(until for _, until in self.voter.vouched)]
+        if self.voter.ballot:
+            times.append(self.ask_at)
+        elif self.since is not None:
+            times.append(self.since + self.delay())
+        self.clerk.wake_at(max(now, min(times)))
+
+    def delay(self) -> float:
+        electors = self.voter.decided.electors
+        place = electors.index(self.voter.me) if self.voter.me in electors else len(electors)
+        jitter = crc32(f"{self.voter.me} {self.voter.promised} {self.outbid}".encode()) % 100 / 100
+        return BATCH_S + place * STEP_S + min(self.outbid, 8) * STEP_S * (0.5 + jitter)
+
+    def unvouched(self, now: float) -> tuple[Peer, ...]:
+        """Members that a majority does not vouch for, by what was heard of late."""
+        voter, epoch = self.voter, self.voter.decided.epoch
+        heard = [
+            message.vouched
+            for name, (when, message) in self.gossip.items()
+            if message.epoch == epoch and now - when < 3 * self.beat_s and name in voter.decided.electors
+        ]
+        needed = voter.decided.majority
+        return tuple(
+            peer
+            for peer in voter.decided.members
+            if (not voter.vouches(peer)) + sum(peer not in vouched for vouched in heard) >= needed
+        )

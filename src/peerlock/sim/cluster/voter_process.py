@@ -1,0 +1,368 @@
+"""What a simulated host has: clocks of its own, a process with a node, its household, a process with a voter.
+
+What runs in them is what ships: `Core`, `Residence`, `Office`, `Voter`, `Tenant`, `Lodger`. The world around them is
+`sim/cluster/network.py`, its faults are in `sim/cluster/nemesis.py`, its oracle in `sim/cluster/leased_process.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from peerlock.node.membership.lease import Lease
+from peerlock.node.membership.view import Decision
+from peerlock.node.peer import Peer
+from peerlock.node.quorum.agent import AtVoters
+from peerlock.node.quorum.member import Tenant
+from peerlock.node.quorum.messages import Ballot, Beat, Ruling, Vouch
+from peerlock.node.quorum.voter import Record, Voter
+from peerlock.node.quorum.voter_driver import Office
+from peerlock.node.store.agent import AtStore
+from peerlock.node.store.member import Lodger
+from peerlock.node.store.memory import Shelf
+from peerlock.node.store.requests import Request, Snapshot
+from peerlock.sim.cluster.process import Broken, Link, Plan, Process, User, Wish
+
+if TYPE_CHECKING:
+    from peerlock.sim.cluster.network import Sites
+
+ELIGIBLE = tuple((f"v{at}", "") for at in range(1, 8))  # the first three or five of them vote at first
+
+
+class LeasedPlan(Plan, frozen=True):
+    registry: str = "voters"  # or store
+    lease_s: float = 3.0
+    stall_s: float = 4.0
+    fault_every_s: float = 0.35
+    pace_s: float = 0.06
+    voter: type[Voter] = Voter
+    tenant: type[Tenant] = Tenant
+    lease: type[Lease] = Lease
+    lodger: type[Lodger] = Lodger
+    shelf: type[Shelf] = Shelf
+
+
+class Clock:
+    def __init__(self, rate: float, offset: float) -> None:
+        self.rate, self.offset = rate, offset
+
+        self.jumped = 0.0  # a suspension that was none
+
+    def read(self, world_now: float) -> float:
+        return world_now * self.rate + self.offset + self.jumped
+
+    def steady(self, world_now: float) -> float:
+        return world_now * self.rate + self.offset
+
+    def when(self, local: float) -> float:
+        """The world's time at which it will show that."""
+        return (local - self.offset - self.jumped) / self.rate
+
+
+class LeasedProcess(Process):
+    def __init__(self, world: Sites, name: str) -> None:
+        self.hosts = world
+        self.clock = world.new_clock()
+        self.world = world  # the clock is read before anything else is there
+        super().__init__(world, name)
+        self.core.leases, self.core.patience_s = True, world.plan.lease_s
+        self.hung = False
+        self.hung_since = 0.0
+        self.late: list[Callable[[], None]] = []  # for the core, while it hangs
+        self.courted: tuple[Peer, ...] = ()
+        self.dialling: set[Peer] = set()  # it is being tried, or will be again
+        plan = world.plan
+        self.residence: AtVoters | AtStore = (
+            AtVoters(Household(self), plan.lease_s, world.first_voters, plan.tenant, plan.lease)
+            if plan.registry == "voters"
+            else AtStore(Household(self), plan.lease_s, "store", plan.lodger, plan.lease)
+        )
+
+    @property
+    def site(self) -> str:
+        return self.name
+
+    @property
+    def now(self) -> float:
+        return self.clock.read(self.world.now)
+
+    def do(self, act: Callable[[], None]) -> None:
+        if self.hung and self.alive and not self.paused:
+            self.late.append(act)
+            return
+        super().do(act)
+
+    def beside(self, act: Callable[[], None]) -> None:
+        """In the thread that beats: it goes on while the core hangs."""
+        hung, self.hung = self.hung, False
+        try:
+            super().do(act)
+        finally:
+            self.hung = hung
+
+    # -- the core's shell --------------------------------------------------------------------------------
+
+    def look(self, peer: Peer) -> None:
+        pass
+
+    def confirms(self, epoch: int, members: tuple[Peer, ...]) -> bool:
+        return True
+
+    def refresh(self) -> None:
+        pass
+
+    def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
+        self.residence.suspect(peers, self.now)
+        return peers
+
+    def renewal(self) -> None:
+        self.core.renewing = False
+        self.residence.wants_renewal(self.core.view.known, self.now)
+
+    def waits_outside(self) -> bool:
+        return True
+
+    def rejoin(self) -> None:
+        if self.leaving:
+            return
+        for link in list(self.links.values()):
+            self.drop(link)
+        self.links.clear()
+        self.courted = ()
+        self.peer = self.world.new_peer(self.name)
+        self.world.by_peer[self.peer] = self
+        self.core.rejoined(self.peer)
+        peer = self.peer
+        self.world.later(self.world.delay(), lambda: self.beside(lambda: self.arrive(peer)))
+
+    def arrive(self, peer: Peer) -> None:
+        if peer == self.peer:
+            self.residence.reached(self.greeted_peers(), self.now)
+            self.residence.arrive(peer, self.now)
+
+    def answered(self, number: int, done: bool, snapshot: Snapshot) -> None:
+        """The store has answered."""
+        if isinstance(self.residence, AtStore):
+            self.residence.answered(number, done, snapshot, self.now)
+
+    def open_gate(self) -> bool:
+        return False  # it is open while the lease runs
+
+    def close_gate(self) -> None:
+        pass
+
+    def wake_at(self, when: float) -> None:
+        self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.tick(self.now)))
+
+    def remind_at(self, when: float) -> None:
+        self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.remind(self.now)))
+
+    def look_at_lease(self) -> None:
+        if self.core.table.gate and self.now >= self.core.table.until:
+            self.core.lapse(self.now)
+
+    def was_told(self, user: User, wish: Wish) -> None:
+        user.later()
+
+    def dial(self, peer: Peer) -> None:
+        self.dial_after(self.world.delay(), peer)
+
+    def dial_after(self, seconds: float, peer: Peer) -> None:
+        if peer not in self.dialling:
+            self.dialling.add(peer)
+            self.world.later(seconds, lambda: self.do(lambda: self.world.connect(self, peer)))
+
+    # -- links ---------------------------------------------------------------------------------------------
+
+    def greeted_peers(self) -> frozenset[Peer]:
+        return frozenset(peer for link, peer in self.greeted.items() if self.links.get(peer) is link)
+
+    def frame(self, link: Link, body: bytes) -> None:
+        before = len(self.greeted)
+        super().frame(link, body)
+        if len(self.greeted) != before:
+            self.reached()
+
+    def ended(self, link: Link) -> None:
+        super().ended(link)
+        self.reached()
+
+    def reached(self) -> None:
+        self.beside(lambda: self.residence.reached(self.greeted_peers(), self.now))
+
+
+class Household:
+    """What a residence asks for, in a simulated process."""
+
+    def __init__(self, process: LeasedProcess) -> None:
+        self.process = process
+        self.tick_at = 0.0
+
+    def wake_at(self, when: float) -> None:
+        process = self.process
+        if self.tick_at <= process.now or when < self.tick_at:
+            self.tick_at = when
+            process.hosts.at(process.clock.when(when) + 1e-7, lambda: process.beside(lambda: self.tick(when)))
+
+    def tick(self, when: float) -> None:
+        if when == self.tick_at:
+            self.tick_at = 0.0
+            self.process.residence.tick(self.process.now)
+
+    def learned(self, decision: Decision) -> None:
+        def take() -> None:
+            if self.process.peer in decision.members or self.process.core.view.known:
+                self.process.core.learn(decision.epoch, decision.members, self.process.now)
+
+        self.process.do(take)
+
+    def leased(self, until: float) -> None:
+        self.process.core.table.extend(until, self.process.now)
+        self.process.do(lambda: self.process.core.leased(until, self.process.now))
+        self.process.hosts.at(
+            self.process.clock.when(until) + 1e-7, lambda: self.process.do(self.process.look_at_lease)
+        )
+
+    def court(self, peers: tuple[Peer, ...]) -> None:
+        def reach() -> None:
+            self.process.courted = peers
+            for peer in peers:
+                if peer not in self.process.links:
+                    self.process.dial(peer)
+
+        self.process.do(reach)
+
+    def left(self) -> None:
+        self.process.alive = False
+
+    def anew(self) -> None:
+        self.process.do(self.process.rejoin)
+
+    def refuse(self, sentence: str) -> None:
+        raise Broken(f"{self.process.name}: {sentence}")
+
+    def steady(self) -> float:
+        return self.process.clock.steady(self.process.world.now)
+
+    def may_beat(self) -> bool:
+        return (
+            not self.process.hung or self.process.world.now - self.process.hung_since < self.process.hosts.plan.stall_s
+        )
+
+    def complain(self, sentence: str) -> None:
+        raise Broken(f"{self.process.name}: {sentence}")
+
+    def send(self, to: str, message: Beat) -> None:
+        voter = self.process.hosts.voters[to]
+        self.process.hosts.datagram(self.process, voter, lambda: voter.on_beat(message))
+
+    def ask(self, request: Request) -> None:
+        self.process.hosts.ask_store(self.process, request)
+
+
+class VoterProcess:
+    """Somebody who votes, or may be asked to. Its record survives it, unless that is lost: then it never votes again."""
+
+    def __init__(self, world: Sites, name: str) -> None:
+        self.world, self.name = world, name
+        self.clock = world.new_clock()
+        first = world.first_voters
+        self.record = Record(Decision(0, (), first if (name, "") in first else ()))
+        self.office: Office | None = None
+        self.alive, self.paused, self.lost = False, False, False
+        self.full_until = 0.0  # there is no room for its record
+        self.postponed: list[Callable[[], None]] = []
+        self.tick_at = 0.0
+        self.start()
+
+    @property
+    def site(self) -> str:
+        return self.world.home_of.get(self.name, self.name)
+
+    @property
+    def now(self) -> float:
+        return self.clock.read(self.world.now)
+
+    def start(self) -> None:
+        self.alive, self.tick_at = True, 0.0
+        plan = self.world.plan
+        self.office = Office(plan.voter.restarted(self.name, plan.lease_s, self.record, self.now), self, self.now)
+
+    def crash(self) -> None:
+        self.alive, self.office, self.postponed, self.paused = False, None, [], False
+
+    def do(self, act: Callable[[], Any]) -> None:
+        if not self.alive:
+            return
+        if self.paused:
+            self.postponed.append(act)
+            return
+        try:
+            act()
+        except Killed as how:
+            self.world.faults[str(how)] += 1
+            self.crash()
+            self.world.later(self.world.random.expovariate(3.0), self.restart)
+
+    def restart(self) -> None:
+        if not self.alive and not self.lost:
+            self.start()
+
+    def on_beat(self, beat: Beat) -> None:
+        if self.office is not None:
+            self.office.on_beat(beat, self.now)
+
+    def receive(self, source: str, message: Ballot) -> None:
+        if self.office is not None:
+            self.office.receive(source, message, self.now)
+
+    # -- the office's clerk --------------------------------------------------------------------------------
+
+    def save(self, record: Record) -> None:
+        chance = 0.0 if self.world.calm else self.world.random.random()
+        if chance > 0.985:
+            raise Killed("voter lost its answer")  # before it is written
+        if chance > 0.98:
+            self.full_until = self.world.now + self.world.random.choice((0.5, 3.0))
+        if chance and self.world.now < self.full_until:
+            raise Killed("voter's disk full")  # it starts again from what is there, and tries again
+        self.record = record
+        if chance > 0.955:
+            raise Killed("voter lost its answer")  # after it was written
+
+    def send(self, to: str, message: Ballot) -> None:
+        other = self.world.voters[to]
+        self.world.datagram(self, other, lambda: other.receive(self.name, message))
+
+    def answer(self, peer: Peer, vouch: Vouch) -> None:
+        process = self.world.by_peer.get(peer)
+        if isinstance(process, LeasedProcess):
+            self.tell(process, vouch, peer)
+
+    def tell(self, process: LeasedProcess, word: Any, peer: Peer) -> None:
+        def hear() -> None:
+            residence = process.residence
+            if isinstance(residence, AtVoters) and residence.started:
+                residence.on_word(self.name, word, process.now)
+
+        self.world.datagram(self, process, lambda: hear(), beside=True)
+
+    def decided(self, decision: Decision) -> None:
+        self.world.decided(decision)
+        for process in self.world.processes:
+            if process.alive and isinstance(process, LeasedProcess):
+                self.tell(process, Ruling(decision), process.peer)
+
+    def wake_at(self, when: float) -> None:
+        if self.tick_at <= self.now or when < self.tick_at:
+            self.tick_at = when
+            self.world.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.tick(when)))
+
+    def tick(self, when: float) -> None:
+        if self.office is not None and when == self.tick_at:
+            self.tick_at = 0.0
+            self.office.tick(self.now)
+
+
+class Killed(Exception):
+    """A voter does not come to say what it has to say; how that came."""
