@@ -16,6 +16,7 @@ import pytest
 import peerlock
 from peerlock.net.aio.node import Node
 from peerlock.net.transport.link import Link
+from peerlock.net.transport.listen import Listener, listen
 from peerlock.node.peer import Peer
 from peerlock.node.wire import (
     LARGEST,
@@ -220,6 +221,23 @@ def test_a_hundred_thousand_pieces_of_nonsense(tmp_path: Path, caplog: pytest.Lo
             assert not node.core.sessions
             assert node.epoch == epoch
             assert (await node.lock("x").acquire(timeout=5)).held
+
+    asyncio.run(whole())
+
+
+def test_a_connection_that_comes_while_its_listener_closes_is_closed() -> None:
+    """The task that was to take it in was cancelled before its first step, and the socket was left open."""
+
+    async def whole() -> None:
+        (listening,) = listen("127.0.0.1", 0)
+        listener = Listener(listening, asyncio.Protocol, None, lambda sentence: None)
+        with socket.create_connection(listening.getsockname()) as client:
+            listener._accept()
+            (made,) = listener.coming.values()
+            listener.close()
+            await asyncio.sleep(0.01)
+            assert made.fileno() == -1
+            assert client.recv(1) == b""
 
     asyncio.run(whole())
 

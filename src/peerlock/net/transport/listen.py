@@ -44,6 +44,7 @@ class Listener:
         self.listening, self.make, self.tls, self.complain = listening, make, tls, complain
         self.loop = asyncio.get_running_loop()
         self.coming: dict[asyncio.Task[None], socket.socket] = {}  # no TLS yet; the oldest first
+        self.not_begun: set[socket.socket] = set()  # their tasks have not run yet; a task cancelled now never does
         self.closed = False
         self.most = most_strangers()
         self.loop.add_reader(listening.fileno(), self._accept)
@@ -62,7 +63,8 @@ class Listener:
             made.setblocking(False)
             task = self.loop.create_task(self._take_in(made, str(address[0]) if self.tls is not None else ""))
             self.coming[task] = made
-            task.add_done_callback(self._ended)
+            self.not_begun.add(made)
+            task.add_done_callback(lambda task, made=made: self._ended(task, made))  # type: ignore[misc]
             if len(self.coming) > self.most:
                 self._drop_the_oldest()
 
@@ -83,6 +85,7 @@ class Listener:
             self.loop.add_reader(self.listening.fileno(), self._accept)
 
     async def _take_in(self, made: socket.socket, host: str) -> None:
+        self.not_begun.discard(made)
         timeouts = (
             {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S} if self.tls is not None else {}
         )
@@ -94,8 +97,11 @@ class Listener:
         except OSError as problem:
             self.complain(f"a connection from {host} was not let in: {reason(problem)}")
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[None], made: socket.socket) -> None:
         self.coming.pop(task, None)
+        if made in self.not_begun:
+            self.not_begun.discard(made)
+            made.close()
 
     def close(self) -> None:
         if self.closed:
