@@ -20,7 +20,7 @@ from rich.table import Table
 from peerlock.algorithms import CATALOGUE, Size
 from peerlock.bench.crowd import ENTRIES, EPOCH, HOLDS, MESSAGES, STATE, WAITS, Account, Crowd
 from peerlock.errors import PeerlockError
-from peerlock.node.wire_algorithms import ON_THE_WIRE, spoken
+from peerlock.node.wire_algorithms import ON_THE_WIRE, wire_algorithm
 
 PEOPLE, HOLD_US = 5, 300
 
@@ -87,7 +87,7 @@ def main() -> int:
     bad = 0
     for algorithm in algorithms:
         try:
-            spoken(algorithm)
+            wire_algorithm(algorithm)
         except PeerlockError as problem:
             print(f"{problem} Allowed are: {', '.join(ON_THE_WIRE)}.", file=sys.stderr)
             return 2

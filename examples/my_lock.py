@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from peerlock import NOBODY, Ask, Grant, Members, Mode, Node, Out, State, Wire
+from peerlock import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, State, Wire
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -31,13 +31,13 @@ Message = Request | Granted | Release
 
 
 class CentralLock(State):
-    me: Node
-    coordinator: Node
-    holder: Node = 0  # the coordinator's: who is inside; 0: nobody
-    queue: tuple[Node, ...] = ()  # the coordinator's: who waits, next first
+    me: NodeId
+    coordinator: NodeId
+    holder: NodeId = 0  # the coordinator's: who is inside; 0: nobody
+    queue: tuple[NodeId, ...] = ()  # the coordinator's: who waits, next first
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
         holder = next(iter(inside), 0) if me == shape.home else 0
         return cls(me, shape.home, holder)
 
@@ -56,7 +56,7 @@ class CentralLock(State):
             out.send(self.coordinator, Release())
         out.idle()
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Granted):
             out.enter()
             return

@@ -167,7 +167,7 @@ def duels(peers: Comparison) -> str:
 
 
 def gains(found: dict[str, Any]) -> str:
-    """What heirs and staying awake give, in turns."""
+    """What telling the successor first and spinning give, in turns."""
     rows = []
     for each in found["gains"]:
         changes, messages, cpu_us = each["figures"]

@@ -12,8 +12,8 @@ with both asleep for 2 ms before; and how long a few additions take after such a
 processes, two of them on one core, count their turns: as they are, and when the kernel was asked not to let who is woken
 displace who runs (SCHED_BATCH).
 
-At last crowds, in turns: as they are, where everybody is told of every request at once (no heirs), where who waits sleeps at
-once (nobody stays awake), and without either.
+At last crowds, in turns: as they are, where everybody is told of every request at once (no successor first), where who waits sleeps at
+once (nobody spins), and without either.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ import uvloop
 import peerlock
 from peerlock.net.aio.lock import Hold
 from peerlock.net.aio.shell import AioLink
-from peerlock.net.aio.spin import Awake
-from peerlock.node.locks import local_lock as desk
+from peerlock.net.aio.spin import SpinPolicy
+from peerlock.node.locks import local_lock as local_lock
 
 SECONDS = 3.0
 CORES = len(os.sched_getaffinity(0))
@@ -217,9 +217,9 @@ async def take_turns(directory: str, number: int, of: int, patient: bool) -> dic
 def leave_out(parts: tuple[str, ...]) -> None:
     """In this process."""
     if HEIRS in parts:
-        desk.FEW = 1_000_000
+        local_lock.FEW = 1_000_000
     if AWAKE in parts:
-        Awake.__call__ = lambda awake, desk: None  # type: ignore[method-assign]  # as with `stay_awake=False`
+        SpinPolicy.__call__ = lambda awake, local_lock: None  # type: ignore[method-assign]  # as with `spin=False`
 
 
 def process(

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from peerlock.algorithms import Chosen
-from peerlock.contract import NOBODY, Effects, Mode, Node, Shape, Wire
+from peerlock.algorithms import AlgorithmSpec
+from peerlock.contract import NOBODY, Effects, Mode, NodeId, Shape, Wire
 
-Flight: TypeAlias = tuple[tuple[Node, Node, Wire], ...]  # sorted: a bag
+Flight: TypeAlias = tuple[tuple[NodeId, NodeId, Wire], ...]  # sorted: a bag
 Local: TypeAlias = tuple[Any, str, int]  # algorithm, where it is in its invocation, entries left
-Global: TypeAlias = tuple[tuple[Local, ...], Flight, tuple[tuple[Node, str], ...]]
+Global: TypeAlias = tuple[tuple[Local, ...], Flight, tuple[tuple[NodeId, str], ...]]
 
 
 class Found(Struct):
@@ -28,10 +28,10 @@ class Found(Struct):
 
 
 def explore(
-    chosen: Chosen,
-    shapes: Mapping[Node, Shape],
+    spec: AlgorithmSpec,
+    shapes: Mapping[NodeId, Shape],
     entries: Sequence[int],
-    inside: Mapping[Node, Mode] = NOBODY,
+    inside: Mapping[NodeId, Mode] = NOBODY,
     *,
     timers: bool = True,
     most: int = 10_000_000,
@@ -39,7 +39,7 @@ def explore(
     """All states that can be reached; stops at the first in which two are inside or somebody waits for ever."""
     nodes = tuple(shapes)
     locals_ = tuple(
-        (chosen.start(j, shapes[j], inside), "inside" if j in inside else "idle", left)
+        (spec.start(j, shapes[j], inside), "inside" if j in inside else "idle", left)
         for j, left in zip(nodes, entries, strict=True)
     )
     first: Global = (locals_, (), ())
@@ -66,7 +66,7 @@ def explore(
     return Found(len(came), transitions)
 
 
-def _steps(nodes: tuple[Node, ...], state: Global, timers: bool) -> Iterator[tuple[str, Global]]:
+def _steps(nodes: tuple[NodeId, ...], state: Global, timers: bool) -> Iterator[tuple[str, Global]]:
     locals_, flight, running = state
     for index, j in enumerate(nodes):
         _, where, left = locals_[index]
@@ -89,7 +89,7 @@ def _steps(nodes: tuple[Node, ...], state: Global, timers: bool) -> Iterator[tup
         yield f"timeout {j} {name}", _step(nodes, rest, nodes.index(j), fire, None, 0)
 
 
-def _step(nodes: tuple[Node, ...], state: Global, index: int, act: Any, where: str | None, used: int) -> Global:
+def _step(nodes: tuple[NodeId, ...], state: Global, index: int, act: Any, where: str | None, used: int) -> Global:
     locals_, flight, running = state
     node, out = copy(locals_[index][0]), Effects()
     act(node, out)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.contract import Mode, Neighbours, Node, Ring
+from peerlock.contract import Mode, Neighbours, NodeId, Ring
 from peerlock.observe.metrics import Metrics
 from peerlock.sim.experiment import Experiment, Prepared
 from peerlock.sim.world import World
@@ -54,7 +54,7 @@ def replay_command(ran: Ran, seed: int) -> str:
 def assert_sound(ran: Ran, seed: int, entries: int | None = None) -> None:
     """Nobody inside with another, nobody left waiting, and every message an entry costs is one that the paper admits."""
     again = replay_command(ran, seed)
-    metrics, chosen, network = ran.metrics, ran.prepared.chosen, ran.prepared.topology
+    metrics, chosen, network = ran.metrics, ran.prepared.spec, ran.prepared.topology
     assert metrics.violations == 0, again
     assert ran.world.stuck() == [], again
     if entries is not None:
@@ -76,5 +76,5 @@ def topologies_for(algorithm: str, n: int) -> list[str | None]:
     return [None] if shape is not Ring else ["ring"]
 
 
-def writer(node: Node) -> dict[Node, Mode]:
+def writer(node: NodeId) -> dict[NodeId, Mode]:
     return {node: "write"}

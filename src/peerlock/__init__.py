@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from peerlock.algorithms import CATALOGUE, Chosen, choose
+from peerlock.algorithms import CATALOGUE, AlgorithmSpec, choose
 from peerlock.contract import (
     NOBODY,
     Algorithm,
@@ -16,7 +16,7 @@ from peerlock.contract import (
     Mode,
     Needs,
     Neighbours,
-    Node,
+    NodeId,
     Out,
     Ring,
     Row,
@@ -47,10 +47,44 @@ if TYPE_CHECKING:
     from peerlock.net.settings import join
 
 __all__ = [
-    "CATALOGUE", "NOBODY", "AfterFork", "Algorithm", "AlreadyHeld", "Ask", "Book", "Chosen", "Disagreement", "Grant", "Hold",
-    "Lock", "LockError", "LockLost", "LockTimeout", "Members", "Mode", "Needs", "Neighbours", "Node", "NodeClosed", "Out",
-    "PeerlockError", "RWLock", "RegistryError", "Ring", "Row", "State", "Unreachable", "UsageError", "Wire", "choose", "join",
-    "look", "note", "put", "row", "strike",
+    "CATALOGUE",
+    "NOBODY",
+    "AfterFork",
+    "Algorithm",
+    "AlgorithmSpec",
+    "AlreadyHeld",
+    "Ask",
+    "Book",
+    "Disagreement",
+    "Grant",
+    "Hold",
+    "Lock",
+    "LockError",
+    "LockLost",
+    "LockTimeout",
+    "Members",
+    "Mode",
+    "Needs",
+    "Neighbours",
+    "NodeId",
+    "NodeClosed",
+    "Out",
+    "PeerlockError",
+    "RWLock",
+    "RegistryError",
+    "Ring",
+    "Row",
+    "State",
+    "Unreachable",
+    "UsageError",
+    "Wire",
+    "choose",
+    "join",
+    "look",
+    "note",
+    "put",
+    "row",
+    "strike",
 ]  # fmt: skip
 
 

@@ -45,41 +45,41 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple
 
-Node: TypeAlias = int
+NodeId: TypeAlias = int
 Mode: TypeAlias = Literal["read", "write"]
 Row: TypeAlias = tuple[int, ...]  # an array of the papers, indexed by node number; slot 0 is nobody's
 Key: TypeAlias = tuple[Any, ...]  # a state as a plain tuple: to hash, to compare, to store
 
-NOBODY: Mapping[Node, Mode] = {}
+NOBODY: Mapping[NodeId, Mode] = {}
 
 
-def row(nodes: Iterable[Node], value: int) -> Row:
+def row(nodes: Iterable[NodeId], value: int) -> Row:
     """An array with `value` at every index, long enough to be indexed by each of `nodes`."""
     return (value,) * (max(nodes) + 1)
 
 
-def put(values: Row, index: Node, value: int) -> Row:
+def put(values: Row, index: NodeId, value: int) -> Row:
     """`values` with `value` at `index`: the papers' `values[index] := value`."""
     return values[:index] + (value,) + values[index + 1 :]  # noqa: RUF005 - this is the faster way
 
 
 V = TypeVar("V")
-Book: TypeAlias = tuple[tuple[Node, V], ...]  # an array indexed by name where nobody knows all names; sorted by name
+Book: TypeAlias = tuple[tuple[NodeId, V], ...]  # an array indexed by name where nobody knows all names; sorted by name
 
 
-def look(book: Book[V], name: Node, absent: V) -> V:
+def look(book: Book[V], name: NodeId, absent: V) -> V:
     """`book[name]`, or `absent` if that name was never written down."""
     at = bisect_left(book, (name,))
     return book[at][1] if at < len(book) and book[at][0] == name else absent
 
 
-def note(book: Book[V], name: Node, value: V) -> Book[V]:
+def note(book: Book[V], name: NodeId, value: V) -> Book[V]:
     """`book` with `value` at `name`."""
     at = bisect_left(book, (name,))
     return (*book[:at], (name, value), *book[at + (at < len(book) and book[at][0] == name) :])
 
 
-def strike(book: Book[V], name: Node) -> Book[V]:
+def strike(book: Book[V], name: NodeId) -> Book[V]:
     """`book` without `name`."""
     return tuple(entry for entry in book if entry[0] != name)
 
@@ -99,7 +99,7 @@ class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
 
     called: ClassVar[str] = ""  # the paper's name, where the class's own name does not give it
 
-    def charged(self, source: Node, to: Node) -> Node | None:
+    def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         """The node whose entry pays for this message; None: nobody's, it is overhead."""
         return None
 
@@ -120,20 +120,20 @@ class Ask(Wire, frozen=True):
     # for, need not be kept more than the last one.
     supersedes: ClassVar[bool] = False
 
-    def charged(self, source: Node, to: Node) -> Node | None:
+    def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         return source
 
 
 class Grant(Wire, frozen=True):
     """A reply, or the token: whom it is bound for pays."""
 
-    def charged(self, source: Node, to: Node) -> Node | None:
+    def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         return to
 
-    def heir(self) -> Node | None:
+    def successor(self) -> NodeId | None:
         """Who gets it after whom it is sent to, if its sender knows that.
 
-        With an answer an algorithm promises that a request of that sender may be told to the heir alone: the others hear of it
+        With an answer an algorithm promises that a request of that sender may be sent to the successor alone: the others hear of it
         late or, once it has been granted, not at all. `None` promises nothing.
         """
         return None
@@ -146,10 +146,10 @@ M = TypeVar("M", bound=Wire)
 class Out(Protocol[M_contra]):
     """What a handler may ask of its driver."""
 
-    def send(self, to: Node, message: M_contra) -> None:
+    def send(self, to: NodeId, message: M_contra) -> None:
         """One message to one node, never to oneself."""
 
-    def broadcast(self, to: Iterable[Node], message: M_contra) -> None:
+    def broadcast(self, to: Iterable[NodeId], message: M_contra) -> None:
         """The same message to all of `to`, who are all the others: one message where the network can do that, else one each."""
 
     def enter(self) -> None:
@@ -165,27 +165,27 @@ class Out(Protocol[M_contra]):
 class Members(Struct, frozen=True):
     """A complete network: everybody knows everybody."""
 
-    all: tuple[Node, ...]
-    home: Node  # where a token starts when nobody is inside
+    all: tuple[NodeId, ...]
+    home: NodeId  # where a token starts when nobody is inside
     delay_bound: float | None = None  # no message takes longer; None: nothing is known
 
-    def others(self, me: Node) -> tuple[Node, ...]:
+    def others(self, me: NodeId) -> tuple[NodeId, ...]:
         return tuple(j for j in self.all if j != me)
 
 
 class Ring(Struct, frozen=True):
     """A ring: a process knows who is to its left and who is to its right."""
 
-    left: Node
-    right: Node
-    home: Node
+    left: NodeId
+    right: NodeId
+    home: NodeId
 
 
 class Neighbours(Struct, frozen=True):
     """Any connected network: a process knows the names of its neighbours."""
 
-    names: tuple[Node, ...]
-    home: Node
+    names: tuple[NodeId, ...]
+    home: NodeId
 
 
 Shape: TypeAlias = Members | Ring | Neighbours
@@ -245,7 +245,7 @@ class Algorithm(Protocol[M]):
 
     def release(self, out: Out[M]) -> None: ...
 
-    def receive(self, source: Node, message: M, out: Out[M]) -> None: ...
+    def receive(self, source: NodeId, message: M, out: Out[M]) -> None: ...
 
     def on_timeout(self, name: str, out: Out[M]) -> None: ...
 
@@ -260,16 +260,16 @@ class Effects:
     __slots__ = ("broadcasts", "ended", "entered", "sent", "timers")
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Node, Wire]] = []
-        self.broadcasts: list[tuple[tuple[Node, ...], Wire]] = []
+        self.sent: list[tuple[NodeId, Wire]] = []
+        self.broadcasts: list[tuple[tuple[NodeId, ...], Wire]] = []
         self.timers: list[tuple[str, float]] = []
         self.entered = False
         self.ended = False
 
-    def send(self, to: Node, message: Wire) -> None:
+    def send(self, to: NodeId, message: Wire) -> None:
         self.sent.append((to, message))
 
-    def broadcast(self, to: Iterable[Node], message: Wire) -> None:
+    def broadcast(self, to: Iterable[NodeId], message: Wire) -> None:
         nodes = tuple(to)
         self.broadcasts.append((nodes, message))
         self.sent += [(j, message) for j in nodes]

@@ -13,24 +13,24 @@ from msgspec.structs import replace
 from peerlock.contract import note
 from peerlock.node.core import Core
 from peerlock.node.membership.lease import Lease
-from peerlock.node.membership.view import Decision
-from peerlock.node.membership.view_change import Reports, View, Who
+from peerlock.node.membership.view import View
+from peerlock.node.membership.view_change import Reports, ViewChange, Who
 from peerlock.node.peer import Peer
-from peerlock.node.quorum.member import Hears, Tenant
-from peerlock.node.quorum.messages import MOST_VOTERS, Beat, Vouch
-from peerlock.node.quorum.voter import EVERYBODY, Record, Voter, Votes
+from peerlock.node.quorum.member import MemberOutput, QuorumMember
+from peerlock.node.quorum.messages import MOST_VOTERS, Heartbeat, HeartbeatAck
+from peerlock.node.quorum.voter import EVERYBODY, Voter, VoterOutput, VoterRecord
 from peerlock.node.session import Session
-from peerlock.node.store.member import Asks, Lodger
-from peerlock.node.store.memory import Shelf
+from peerlock.node.store.member import StoreMember, StoreOutput
+from peerlock.node.store.memory import MemoryStore
 from peerlock.node.store.requests import Renew, Request, Snapshot, Swap
 
 
-class StartsWithAMajority(View):
+class StartsWithAMajority(ViewChange):
     def complete(self) -> bool:
         return len(self.reports) * 2 > len(self.coming) and any(who == self.me for who, _ in self.reports)
 
 
-class NeverWedges(View):
+class NeverWedges(ViewChange):
     """Reports, and goes on in the old epoch until the new one starts."""
 
     @property
@@ -41,17 +41,17 @@ class NeverWedges(View):
         return "deliver" if epoch == self.epoch and self.epoch else super().fate(epoch)
 
 
-class DeliversOldEpochs(View):
+class DeliversOldEpochs(ViewChange):
     def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
         return "deliver" if 0 < epoch <= self.epoch == self.known else super().fate(epoch)
 
 
-class DropsNewerEpochs(View):
+class DropsNewerEpochs(ViewChange):
     def fate(self, epoch: int) -> Literal["deliver", "drop", "wait"]:
         return "deliver" if super().fate(epoch) == "deliver" else "drop"
 
 
-class StartsOlderEpochs(View):
+class StartsOlderEpochs(ViewChange):
     """Learns of a newer epoch, reports for it, and still starts the one before when its reports are there."""
 
     older: int = 0
@@ -120,27 +120,27 @@ class ForgetsNothing(Session):
         return news
 
 
-# -- voters and those they vouch for ---------------------------------------------------------------------
+# -- voters and the members that they support ---------------------------------------------------------------------
 
 
 class AcceptsTooEarly(Voter):
-    def accept(self, ballot: int, value: Decision, leavers: tuple[Peer, ...]) -> bool:
+    def accept(self, ballot: int, value: View, leavers: tuple[Peer, ...]) -> bool:
         self.promised = ballot
         self.accepted = ballot, value
         return True
 
 
 class RenewsAfterAccepting(Voter):
-    def refuses(self, beat: Beat) -> str:
-        why = super().refuses(beat)
-        return "" if "left out" in why and beat.peer not in self.doubted else why
+    def refuses(self, heartbeat: Heartbeat) -> str:
+        why = super().refuses(heartbeat)
+        return "" if "left out" in why and heartbeat.peer not in self.suspected else why
 
 
 class VotesAtOnce(Voter):
     """After a restart, although it does not know what it has promised."""
 
     @classmethod
-    def restarted(cls, me: str, lease_s: float, record: Record, now: float) -> Voter:
+    def restarted(cls, me: str, lease_s: float, record: VoterRecord, now: float) -> Voter:
         return cls(me, lease_s, record.decided, record.promised, record.accepted)
 
 
@@ -148,44 +148,44 @@ class ForgetsItsVote(Voter):
     """What it has accepted is not in its record."""
 
     @classmethod
-    def restarted(cls, me: str, lease_s: float, record: Record, now: float) -> Voter:
+    def restarted(cls, me: str, lease_s: float, record: VoterRecord, now: float) -> Voter:
         made = cls(me, lease_s, record.decided, record.promised)
-        made.vouch(EVERYBODY, now)
+        made.support(EVERYBODY, now)
         return made
 
 
 class ForgetsWhatItPromised(Voter):
     @classmethod
-    def restarted(cls, me: str, lease_s: float, record: Record, now: float) -> Voter:
+    def restarted(cls, me: str, lease_s: float, record: VoterRecord, now: float) -> Voter:
         made = cls(me, lease_s, record.decided, 0, record.accepted)
-        made.vouch(EVERYBODY, now)
+        made.support(EVERYBODY, now)
         return made
 
 
 class ProposesItsOwn(Voter):
     """Although somebody has accepted something."""
 
-    def choice(self) -> Decision | None:
+    def choice(self) -> View | None:
         self.answers = tuple((name, replace(answer, accepted=None)) for name, answer in self.answers)
         return super().choice()
 
 
 class NeedsNoMajority(Voter):
-    def on_vote(self, source: str, now: float, out: Votes) -> None:
+    def on_vote(self, source: str, now: float, out: VoterOutput) -> None:
         self.votes = self.decided.electors
         super().on_vote(source, now, out)
 
 
 class NewVotersVoteAtOnce(Voter):
-    def learn(self, decision: Decision, now: float, out: Votes) -> bool:
-        news = super().learn(decision, now, out)
-        self.vouched = tuple(entry for entry in self.vouched if entry[0] is not EVERYBODY)
+    def learn(self, view: View, now: float, out: VoterOutput) -> bool:
+        news = super().learn(view, now, out)
+        self.supported = tuple(entry for entry in self.supported if entry[0] is not EVERYBODY)
         return news
 
 
 class RenewsWhileVotersChange(Voter):
-    def refuses(self, beat: Beat) -> str:
-        why = super().refuses(beat)
+    def refuses(self, heartbeat: Heartbeat) -> str:
+        why = super().refuses(heartbeat)
         return "" if "the voters change" in why else why
 
 
@@ -200,21 +200,21 @@ class CountsOldAnswers(Voter):
 class TakesInWhoIsGone(Voter):
     """An old wish is as good as a new one."""
 
-    def on_beat(self, beat: Beat, now: float, out: Votes) -> None:
-        if beat.wish == "join":
-            beat = Beat(beat.number, beat.peer, self.decided.epoch, "join")
-        super().on_beat(beat, now, out)
+    def on_heartbeat(self, heartbeat: Heartbeat, now: float, out: VoterOutput) -> None:
+        if heartbeat.wish == "join":
+            heartbeat = Heartbeat(heartbeat.number, heartbeat.peer, self.decided.epoch, "join")
+        super().on_heartbeat(heartbeat, now, out)
 
 
 class RenewsByName(Voter):
     """Vouches for whoever has the name of a member."""
 
-    def on_beat(self, beat: Beat, now: float, out: Votes) -> None:
-        namesakes = [peer for peer in self.decided.members if _name(peer) == _name(beat.peer)]
-        if not beat.wish and namesakes and beat.peer not in namesakes:
-            out.answer(beat.peer, Vouch(beat.number, True))
+    def on_heartbeat(self, heartbeat: Heartbeat, now: float, out: VoterOutput) -> None:
+        namesakes = [peer for peer in self.decided.members if _name(peer) == _name(heartbeat.peer)]
+        if not heartbeat.wish and namesakes and heartbeat.peer not in namesakes:
+            out.answer(heartbeat.peer, HeartbeatAck(heartbeat.number, True))
         else:
-            super().on_beat(beat, now, out)
+            super().on_heartbeat(heartbeat, now, out)
 
 
 def _name(peer: Any) -> str:
@@ -225,15 +225,15 @@ def _name(peer: Any) -> str:
 class KeepsRenewing(Voter):
     """Although it was asked to leave somebody out."""
 
-    def doubt(self, peers: list[Peer]) -> None:
+    def end_holding(self, peers: list[Peer]) -> None:
         pass
 
 
 class LeavesItToOthers(Voter):
     """Refuses renewals because of an epoch that is not decided, and does not propose in it."""
 
-    def wants(self, unvouched: tuple[Peer, ...] = ()) -> bool:
-        return self.accepted is None and not self.doubted and super().wants(unvouched)
+    def wants(self, unsupported: tuple[Peer, ...] = ()) -> bool:
+        return self.accepted is None and not self.suspected and super().wants(unsupported)
 
 
 class BelievesAMinority(Lease):
@@ -241,16 +241,16 @@ class BelievesAMinority(Lease):
         return super().confirm(voter, number, 1, now)
 
 
-class LeavesAndBelieves(Tenant):
-    def leave(self, now: float, out: Hears) -> None:
+class LeavesAndBelieves(QuorumMember):
+    def leave(self, now: float, out: MemberOutput) -> None:
         self.wish = "leave"
-        self.beat(now, out)
+        self.heartbeat(now, out)
 
 
 class RemembersWhoLeft(Voter):
-    def learn(self, decision: Decision, now: float, out: Votes) -> bool:
+    def learn(self, view: View, now: float, out: VoterOutput) -> bool:
         leavers = self.leavers
-        news = super().learn(decision, now, out)
+        news = super().learn(view, now, out)
         self.leavers = tuple(sorted({*leavers, *self.leavers}))
         return news
 
@@ -263,58 +263,58 @@ class SplitsNoPairs(Voter):
 # -- stores and those who write to them --------------------------------------------------------------------
 
 
-class ComparesNoHeartbeats(Lodger):
+class ComparesNoHeartbeats(StoreMember):
     """Leaves somebody out, whether or not it has renewed since."""
 
-    def swap(self, steady: float, out: Asks, take_in: bool = False) -> bool:
+    def swap(self, steady: float, out: StoreOutput, take_in: bool = False) -> bool:
         blind: Any = _Blind(out)
         return super().swap(steady, blind, take_in)
 
 
 class _Blind:
-    def __init__(self, out: Asks) -> None:
+    def __init__(self, out: StoreOutput) -> None:
         self.out = out
 
     def ask(self, request: Request) -> None:
         assert isinstance(request, Swap)
-        self.out.ask(replace(request, beats=()))
+        self.out.ask(replace(request, heartbeats=()))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.out, name)
 
 
-class HasNoPatience(Lodger):
+class HasNoPatience(StoreMember):
     def dead(self, steady: float) -> tuple[int, ...]:
         return tuple(who for who, _, _ in self.seen)
 
 
-class RenewsWhenMarked(Lodger):
+class RenewsWhenMarked(StoreMember):
     @property
     def is_marked(self) -> bool:
         return False
 
 
-class LeavesTheStoreAndBelieves(Lodger):
-    def leave(self, steady: float, out: Asks) -> None:
+class LeavesTheStoreAndBelieves(StoreMember):
+    def leave(self, steady: float, out: StoreOutput) -> None:
         self.wish = "leave"
-        self.tend(steady, out)
+        self.maintain_view(steady, out)
 
 
-class RenewsInAnyView(Shelf):
+class RenewsInAnyView(MemoryStore):
     def ask(self, request: Request) -> tuple[bool, Snapshot]:
         if isinstance(request, Renew):
             request = replace(request, revision=self.snapshot.revision)
         return super().ask(request)
 
 
-class SwapsAnyView(Shelf):
+class SwapsAnyView(MemoryStore):
     def ask(self, request: Request) -> tuple[bool, Snapshot]:
         if isinstance(request, Swap):
             request = replace(request, revision=self.snapshot.revision)
         return super().ask(request)
 
 
-class BelievesWhatItKnew(Lodger):
+class BelievesWhatItKnew(StoreMember):
     """A renewal counts, whatever became known since it was asked for."""
 
     @property
@@ -322,7 +322,7 @@ class BelievesWhatItKnew(Lodger):
         return True
 
 
-class LodgesByName(Lodger):
+class LodgesByName(StoreMember):
     """Takes a view with its name for one with it."""
 
     @property
@@ -339,12 +339,12 @@ class ReportsAnew(Core):
     owed: Peer | None = None
 
     def report(self) -> None:
-        view, locks = self.view, self.table.report(self.now)
-        others = [peer for peer in view.coming if peer != self.me]
+        view_change, locks = self.view_change, self.table.report(self.now)
+        others = [peer for peer in view_change.coming if peer != self.me]
         for peer in others[1:]:
             self.send_report(peer, locks)
         self.owed = others[0] if others else None
-        self.on_report(self.me, view.known, locks)
+        self.on_report(self.me, view_change.known, locks)
 
     def receive(self, peer: Peer, frame: Any, now: float) -> None:
         super().receive(peer, frame, now)
@@ -356,7 +356,7 @@ class ReportsAnew(Core):
 
     def pay(self) -> None:
         owed, self.owed = self.owed, None
-        if owed is not None and owed in self.view.coming:
+        if owed is not None and owed in self.view_change.coming:
             self.send_report(owed, self.table.report(self.now))
 
 
@@ -384,22 +384,22 @@ class RemembersTheDead(Core):
 
 
 class BelievesAtOnce(Core):
-    """Without the gate."""
+    """It holds without asking the registry."""
 
     def begin(self) -> None:
-        self.table.gate = True
+        self.table.may_hold = True
         super().begin()
 
 
 class TellsTheHeirAlone(Core):
     """What was held back is never sent."""
 
-    def remind(self, now: float) -> None:
-        self.table.late, self.table.reminded = {}, False
+    def on_withheld_due(self, now: float) -> None:
+        self.table.withheld, self.table.withheld_timer_set = {}, False
 
 
 class LeaseNotChecked(Core):
-    """The gate opens with the first lease, for good."""
+    """The first lease allows it to hold for good."""
 
     def leased(self, until: float, now: float) -> None:
         super().leased(until, now)
@@ -414,7 +414,7 @@ class LeaseFromTheAnswer(Lease):
         return super().confirm(voter, number, needed, now)
 
 
-class PatienceFromTheStart(Lodger):
+class PatienceFromTheStart(StoreMember):
     """Counts from when it looked at the store for the first time, not from the heartbeat that it saw."""
 
     @staticmethod
@@ -435,8 +435,8 @@ PLANTED: dict[str, type[Core]] = {
     "newer epochs dropped": _core("NewerEpochs", views_of=DropsNewerEpochs),
     "no wedge before the report": _core("NoWedge", views_of=NeverWedges),
     "older epochs started": _core("OlderEpochs", views_of=StartsOlderEpochs),
-    "no gate": BelievesAtOnce,
-    "requests told to the heir alone": TellsTheHeirAlone,
+    "holds without permission": BelievesAtOnce,
+    "requests sent to the successor alone": TellsTheHeirAlone,
 }
 # With leases: which registry, and what is replaced. What is not here is for the checker. Whole nodes have a second guard
 # against LeavesAndBelieves (holds are dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks
@@ -460,11 +460,11 @@ PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
     "what was acknowledged is kept": ("voters", {"core": _core("KeptForGood", sessions_of=ForgetsNothing)}),
     "sessions of the dead are kept": ("voters", {"core": RemembersTheDead}),
     "voters remember who left": ("voters", {"voter": RemembersWhoLeft}),
-    "store: no patience": ("store", {"lodger": HasNoPatience}),
-    "store: patience from the start": ("store", {"lodger": PatienceFromTheStart}),
-    "store: heartbeats not compared": ("store", {"lodger": ComparesNoHeartbeats}),
-    "store: views not compared": ("store", {"shelf": SwapsAnyView}),
-    "store: who is marked renews": ("store", {"lodger": RenewsWhenMarked}),
+    "store: no patience": ("store", {"store_member": HasNoPatience}),
+    "store: patience from the start": ("store", {"store_member": PatienceFromTheStart}),
+    "store: heartbeats not compared": ("store", {"store_member": ComparesNoHeartbeats}),
+    "store: views not compared": ("store", {"memory": SwapsAnyView}),
+    "store: who is marked renews": ("store", {"store_member": RenewsWhenMarked}),
     "store: lease not checked": ("store", {"core": LeaseNotChecked}),
     "store: lease counted from the answer": ("store", {"lease": LeaseFromTheAnswer}),
 }

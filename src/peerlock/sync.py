@@ -28,7 +28,7 @@ def join(
     config: str | Path | None = None,
     local_grants: int | None = None,
     idle_locks: int | None = None,
-    stay_awake: bool | None = None,
+    spin: bool | None = None,
     voters: Mapping[str, str] | None = None,
     etcd: Etcd | Mapping[str, Any] | None = None,
     address: str | None = None,
@@ -42,7 +42,7 @@ def join(
     """Become a member of a group: `with peerlock.sync.join("shop") as node`. The words are those of `peerlock.join`."""
     settings = gather(
         config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
-        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, stay_awake=stay_awake,
+        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, spin=spin,
         voters=voters, etcd=etcd, address=address, bind=bind, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog,
         first_start=first_start,
     )  # fmt: skip

@@ -30,7 +30,7 @@ from typing import Any, NoReturn, TypeVar
 
 from peerlock.errors import UsageError
 from peerlock.net.aio.node import Joining, Node
-from peerlock.net.registries.base import Decision, Endpoint, Registry
+from peerlock.net.registries.base import Endpoint, Registry, View
 from peerlock.net.transport.link import Link
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.peer import Peer
@@ -163,20 +163,20 @@ class MemoryRegistry(Registry):
     def endpoint(self, peer: Peer) -> Endpoint:
         return Endpoint(path="this process")
 
-    def newest(self) -> Decision | None:
+    def newest(self) -> View | None:
         return self.group.view
 
     def lives(self, peer: Peer) -> bool | None:
         return peer in self.group.present
 
-    def change(self, even_if_the_same: bool = False) -> Decision | None:
+    def change(self, even_if_the_same: bool = False) -> View | None:
         group = self.group
         members = tuple(sorted(group.present))
         if members and (group.view is None or group.view.members != members or even_if_the_same):
-            group.view = Decision(group.view.epoch + 1 if group.view else 1, members)
+            group.view = View(group.view.epoch + 1 if group.view else 1, members)
         return group.view
 
-    def leave(self) -> Decision | None:
+    def leave(self) -> View | None:
         if self.me is not None:
             self.group.present.pop(self.me, None)
         return self.change()
@@ -209,7 +209,7 @@ class Group:
     def __init__(self, name: str = "test", *, algorithm: str = DEFAULT, delay_s: float = 0.001) -> None:
         self.name, self.algorithm, self.delay_s = name, algorithm, delay_s
         self.number = 0
-        self.view: Decision | None = None
+        self.view: View | None = None
         self.present: dict[Peer, MemoryNode] = {}
         self.links: list[MemoryLink] = []
         self.cuts: set[frozenset[str]] = set()
@@ -218,8 +218,8 @@ class Group:
         """A new member, as `peerlock.join` gives one."""
         if any(peer.name == name for peer in self.present):
             raise UsageError(f"{name} is there already.")
-        chosen = algorithm or self.algorithm
-        return await Joining(lambda: MemoryNode(self, MemoryRegistry(self, name), chosen, limits))
+        spec = algorithm or self.algorithm
+        return await Joining(lambda: MemoryNode(self, MemoryRegistry(self, name), spec, limits))
 
     def crash(self, node: Node) -> None:
         """The process of that node is gone, at once: what it held is nobody's."""

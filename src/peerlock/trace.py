@@ -34,7 +34,7 @@ from typing import IO, Any, ClassVar, cast
 import msgspec
 from msgspec import Struct
 
-from peerlock.contract import Mode, Node, Wire
+from peerlock.contract import Mode, NodeId, Wire
 from peerlock.errors import TraceError
 
 FORMAT = 1
@@ -62,37 +62,37 @@ class Recorder:
 
     def run(self, about: Mapping[str, Any]) -> None: ...
 
-    def requested(self, t: float, node: Node, mode: Mode, since: float) -> None: ...
+    def requested(self, t: float, node: NodeId, mode: Mode, since: float) -> None: ...
 
-    def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None: ...
+    def sent(self, t: float, id: int, node: NodeId, to: NodeId, message: Wire) -> None: ...
 
-    def broadcast(self, t: float, id: int, node: Node, to: tuple[Node, ...], message: Wire) -> None: ...
+    def broadcast(self, t: float, id: int, node: NodeId, to: tuple[NodeId, ...], message: Wire) -> None: ...
 
-    def received(self, t: float, id: int, node: Node, source: Node) -> None: ...
+    def received(self, t: float, id: int, node: NodeId, source: NodeId) -> None: ...
 
-    def entered(self, t: float, node: Node, mode: Mode) -> None: ...
+    def entered(self, t: float, node: NodeId, mode: Mode) -> None: ...
 
-    def left(self, t: float, node: Node) -> None: ...
+    def left(self, t: float, node: NodeId) -> None: ...
 
-    def idle(self, t: float, node: Node) -> None: ...
+    def idle(self, t: float, node: NodeId) -> None: ...
 
-    def timeout(self, t: float, node: Node, name: str) -> None: ...
+    def timeout(self, t: float, node: NodeId, name: str) -> None: ...
 
-    def crashed(self, t: float, node: Node) -> None: ...
+    def crashed(self, t: float, node: NodeId) -> None: ...
 
-    def paused(self, t: float, node: Node) -> None: ...
+    def paused(self, t: float, node: NodeId) -> None: ...
 
-    def resumed(self, t: float, node: Node) -> None: ...
+    def resumed(self, t: float, node: NodeId) -> None: ...
 
-    def restarted(self, t: float, node: Node) -> None: ...
+    def restarted(self, t: float, node: NodeId) -> None: ...
 
-    def joined(self, t: float, node: Node) -> None: ...
+    def joined(self, t: float, node: NodeId) -> None: ...
 
-    def leaving(self, t: float, node: Node) -> None: ...
+    def leaving(self, t: float, node: NodeId) -> None: ...
 
-    def rewired(self, t: float, node: Node, neighbours: tuple[Node, ...]) -> None: ...
+    def rewired(self, t: float, node: NodeId, neighbours: tuple[NodeId, ...]) -> None: ...
 
-    def lost(self, t: float, id: int, node: Node) -> None: ...
+    def lost(self, t: float, id: int, node: NodeId) -> None: ...
 
     def end(self, t: float) -> None: ...
 
@@ -103,18 +103,18 @@ class Event(Struct, omit_defaults=True):
     event: str
     t: float = 0.0
     id: int | None = None
-    node: Node = 0
-    to: Node | list[Node] | None = None
-    source: Node | None = None
+    node: NodeId = 0
+    to: NodeId | list[NodeId] | None = None
+    source: NodeId | None = None
     kind: str | None = None
     fields: dict[str, Any] | None = None
     bytes: int | None = None
-    charged: Node | None = None
+    charged: NodeId | None = None
     asked: int | None = None
     mode: Mode | None = None
     since: float | None = None
     name: str | None = None
-    neighbours: list[Node] | None = None
+    neighbours: list[NodeId] | None = None
     about: dict[str, Any] | None = None
 
 
@@ -127,59 +127,59 @@ class Collector(Recorder):
     def run(self, about: Mapping[str, Any]) -> None:
         self.see(Event("run", about={"format": FORMAT, **about}))
 
-    def requested(self, t: float, node: Node, mode: Mode, since: float) -> None:
+    def requested(self, t: float, node: NodeId, mode: Mode, since: float) -> None:
         self.see(Event("requested", t, node=node, mode=mode, since=since))
 
-    def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None:
+    def sent(self, t: float, id: int, node: NodeId, to: NodeId, message: Wire) -> None:
         self.see(_message("sent", t, id, node, to, message, to))
 
-    def broadcast(self, t: float, id: int, node: Node, to: tuple[Node, ...], message: Wire) -> None:
+    def broadcast(self, t: float, id: int, node: NodeId, to: tuple[NodeId, ...], message: Wire) -> None:
         self.see(_message("broadcast", t, id, node, list(to), message, node))
 
-    def received(self, t: float, id: int, node: Node, source: Node) -> None:
+    def received(self, t: float, id: int, node: NodeId, source: NodeId) -> None:
         self.see(Event("received", t, id, node, source=source))
 
-    def entered(self, t: float, node: Node, mode: Mode) -> None:
+    def entered(self, t: float, node: NodeId, mode: Mode) -> None:
         self.see(Event("entered", t, node=node, mode=mode))
 
-    def left(self, t: float, node: Node) -> None:
+    def left(self, t: float, node: NodeId) -> None:
         self.see(Event("left", t, node=node))
 
-    def idle(self, t: float, node: Node) -> None:
+    def idle(self, t: float, node: NodeId) -> None:
         self.see(Event("idle", t, node=node))
 
-    def timeout(self, t: float, node: Node, name: str) -> None:
+    def timeout(self, t: float, node: NodeId, name: str) -> None:
         self.see(Event("timeout", t, node=node, name=name))
 
-    def crashed(self, t: float, node: Node) -> None:
+    def crashed(self, t: float, node: NodeId) -> None:
         self.see(Event("crashed", t, node=node))
 
-    def paused(self, t: float, node: Node) -> None:
+    def paused(self, t: float, node: NodeId) -> None:
         self.see(Event("paused", t, node=node))
 
-    def resumed(self, t: float, node: Node) -> None:
+    def resumed(self, t: float, node: NodeId) -> None:
         self.see(Event("resumed", t, node=node))
 
-    def restarted(self, t: float, node: Node) -> None:
+    def restarted(self, t: float, node: NodeId) -> None:
         self.see(Event("restarted", t, node=node))
 
-    def joined(self, t: float, node: Node) -> None:
+    def joined(self, t: float, node: NodeId) -> None:
         self.see(Event("joined", t, node=node))
 
-    def leaving(self, t: float, node: Node) -> None:
+    def leaving(self, t: float, node: NodeId) -> None:
         self.see(Event("leaving", t, node=node))
 
-    def rewired(self, t: float, node: Node, neighbours: tuple[Node, ...]) -> None:
+    def rewired(self, t: float, node: NodeId, neighbours: tuple[NodeId, ...]) -> None:
         self.see(Event("rewired", t, node=node, neighbours=list(neighbours)))
 
-    def lost(self, t: float, id: int, node: Node) -> None:
+    def lost(self, t: float, id: int, node: NodeId) -> None:
         self.see(Event("lost", t, id, node))
 
     def end(self, t: float) -> None:
         self.see(Event("end", t))
 
 
-def _message(event: str, t: float, id: int, node: Node, to: Any, message: Wire, payer: Node) -> Event:
+def _message(event: str, t: float, id: int, node: NodeId, to: Any, message: Wire, payer: NodeId) -> Event:
     # Keys of a mapping are in the order of the fields, and a set becomes a sorted list.
     fields = {name: _plain(getattr(message, name)) for name in message.__struct_fields__}
     charged = message.charged(node, payer)
@@ -271,10 +271,10 @@ class _Told(Wire, frozen=True, tag="told"):
     """A message as a trace file tells of it."""
 
     size: int
-    payer: Node | None
+    payer: NodeId | None
     number: int | None
 
-    def charged(self, source: Node, to: Node) -> Node | None:
+    def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         return self.payer
 
     def asked(self) -> int | None:

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from peerlock.algorithms import Chosen, check_options, choose
+from peerlock.algorithms import AlgorithmSpec, check_options, choose
 from peerlock.contract import Members, Needs, Neighbours, Ring, State
 from peerlock.errors import ContractError, UsageError
 
@@ -36,7 +36,7 @@ _METHODS = {
 }
 
 
-def find(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
+def find(name: str, *, as_printed: bool = False, **options: Any) -> AlgorithmSpec:
     """An algorithm by its name in the catalogue, or a class by file and name."""
     path, colon, class_name = name.rpartition(":")
     if file_of(name) is None:
@@ -93,7 +93,7 @@ def load(path: str, class_name: str) -> Any:
     return getattr(module, class_name)
 
 
-def wrap(algorithm: Any, name: str | None = None, **options: Any) -> Chosen:
+def wrap(algorithm: Any, name: str | None = None, **options: Any) -> AlgorithmSpec:
     """A class as an algorithm, or a sentence about what it lacks."""
     name = str(name or getattr(algorithm, "__name__", repr(algorithm)))
     if not inspect.isclass(algorithm) or not issubclass(algorithm, State):
@@ -122,13 +122,13 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> Chosen:
             raise ContractError(f"{name}.start takes no option {option!r}.")
     if algorithm.needs.shape not in (Members, Ring, Neighbours):
         raise ContractError(f"{name}.needs.shape must be Members, Ring or Neighbours; got {algorithm.needs.shape!r}.")
-    return Chosen(name, "own", made, check_options(name, made, options))
+    return AlgorithmSpec(name, "own", made, check_options(name, made, options))
 
 
 # -- while it runs ---------------------------------------------------------------------------------------------
 
 
-def check_state(chosen: Chosen, algorithm: Any) -> None:
+def check_state(chosen: AlgorithmSpec, algorithm: Any) -> None:
     """A state is a value: every field can be hashed."""
     if not isinstance(algorithm, chosen.algorithm):
         raise ContractError(f"{chosen.name}.start returned {algorithm!r}; it must return the node that it made.")
@@ -138,7 +138,7 @@ def check_state(chosen: Chosen, algorithm: Any) -> None:
             raise ContractError(f"{chosen.name}.{name} holds a {kind}, {_USE}.")
 
 
-def check_message(chosen: Chosen, message: Any) -> None:
+def check_message(chosen: AlgorithmSpec, message: Any) -> None:
     """So is a message."""
     for name in getattr(message, "__struct_fields__", ()) if chosen.form == "own" else ():
         kind = _unhashable(getattr(message, name))

@@ -49,8 +49,8 @@ FORMS = [(name, form == "as_printed") for name, entry in CATALOGUE.items() for f
 
 @pytest.mark.parametrize(("name", "as_printed"), FORMS)
 def test_states_are_values(name: str, as_printed: bool) -> None:
-    chosen = choose(name, as_printed=as_printed)
-    node = chosen.start(1, shape_for(chosen.needs))
+    spec = choose(name, as_printed=as_printed)
+    node = spec.start(1, shape_for(spec.needs))
     before = copy.copy(node)
     assert before == node
     assert hash(before) == hash(node)
@@ -62,13 +62,13 @@ def test_states_are_values(name: str, as_printed: bool) -> None:
 @pytest.mark.parametrize(("name", "as_printed"), FORMS)
 def test_a_group_of_one_enters_at_once(name: str, as_printed: bool) -> None:
     """The papers have N >= 2; a real group may shrink to one."""
-    chosen = choose(name, as_printed=as_printed)
+    spec = choose(name, as_printed=as_printed)
     alone: Shape = Members((1,), 1, 1.0)
-    if chosen.needs.shape is Ring:
+    if spec.needs.shape is Ring:
         alone = Ring(1, 1, 1)
-    elif chosen.needs.shape is Neighbours:
+    elif spec.needs.shape is Neighbours:
         alone = Neighbours((), 1)
-    node, out = chosen.start(1, alone), Effects()
+    node, out = spec.start(1, alone), Effects()
     node.request("write", out)
     assert out.entered
     node.release(out)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from peerlock.algorithms import CATALOGUE, choose
-from peerlock.contract import Effects, Mode, Node, Wire
+from peerlock.contract import Effects, Mode, NodeId, Wire
 from peerlock.sim import topology
 from peerlock.user_algorithm import find
 
@@ -20,13 +20,13 @@ ANY_ORDER = [name for name in CATALOGUE if not find(name).needs.delay_bound]
 class Group:
     """Nodes, and messages under way; whoever calls chooses what happens."""
 
-    def __init__(self, name: str, n: int, inside: dict[Node, Mode], home: Node) -> None:
-        chosen = choose(name)
-        shapes = topology.parse(topology.default_for(chosen.needs), n).shapes(chosen.needs, home)
-        self.nodes: dict[Node, Any] = {j: chosen.start(j, shape, inside) for j, shape in shapes.items()}
-        self.where: dict[Node, str] = {j: "inside" if j in inside else "idle" for j in self.nodes}
-        self.modes: dict[Node, Mode] = dict(inside)
-        self.flight: list[tuple[Node, Node, Wire]] = []
+    def __init__(self, name: str, n: int, inside: dict[NodeId, Mode], home: NodeId) -> None:
+        spec = choose(name)
+        shapes = topology.parse(topology.default_for(spec.needs), n).shapes(spec.needs, home)
+        self.nodes: dict[NodeId, Any] = {j: spec.start(j, shape, inside) for j, shape in shapes.items()}
+        self.where: dict[NodeId, str] = {j: "inside" if j in inside else "idle" for j in self.nodes}
+        self.modes: dict[NodeId, Mode] = dict(inside)
+        self.flight: list[tuple[NodeId, NodeId, Wire]] = []
         self.asked = self.entered = 0
 
     def steps(self, may_ask: bool) -> list[tuple[str, int]]:
@@ -65,7 +65,7 @@ class Group:
 @given(data=st.data(), n=st.integers(2, 5), steps=st.integers(5, 80))
 def test_any_schedule(name: str, data: st.DataObject, n: int, steps: int) -> None:
     home = data.draw(st.integers(1, n))
-    inside: dict[Node, Mode] = {data.draw(st.integers(1, n)): "write"} if data.draw(st.booleans()) else {}
+    inside: dict[NodeId, Mode] = {data.draw(st.integers(1, n)): "write"} if data.draw(st.booleans()) else {}
     group = Group(name, n, inside, home)
     modes = st.sampled_from(find(name).needs.modes)
     for _ in range(steps):

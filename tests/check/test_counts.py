@@ -88,8 +88,8 @@ COUNTS = [
 
 @pytest.mark.parametrize(("name", "form", "n", "entries", "fifo", "states", "transitions"), COUNTS)
 def test_counts(name: str, form: str, n: int, entries: int, fifo: bool, states: int, transitions: int) -> None:
-    chosen = choose(name, as_printed=form == "as_printed")
-    ticks = 1 if chosen.needs.delay_bound else None
-    model = Model(chosen, shapes_of(name, n), [entries] * n, fifo=fifo, delay_bound=ticks)
+    spec = choose(name, as_printed=form == "as_printed")
+    ticks = 1 if spec.needs.delay_bound else None
+    model = Model(spec, shapes_of(name, n), [entries] * n, fifo=fifo, delay_bound=ticks)
     outcome = Search(model, Checks([])).run()
     assert (outcome.finished, outcome.states, outcome.transitions) == (True, states, transitions)

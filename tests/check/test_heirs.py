@@ -1,8 +1,8 @@
-"""Requests that only the heir is told of (`Grant.heir`, and what node/locks/local_lock.py makes of it), in every interleaving.
+"""Requests that are sent to the successor alone (`Grant.successor`, `node/locks/local_lock.py`), in every interleaving.
 
-`Discreet` does to Suzuki's and Kasami's algorithm what a desk does: a request goes to the heir of the privilege that its
+`Discreet` does to Suzuki's and Kasami's algorithm whfor a lock does: a request goes to the successor of the privilege's holder that its
 sender has passed on, to the others when a timer fires, and to nobody any more when it was granted. A timer fires at any
-time after it was set, at once as well, so the runs in which everybody is told are among these. A desk is more careful: it
+time after it was set, at once as well, so the runs in which everybody is told are among these. A local lock is more careful: it
 looks at the clock, and at how many there are.
 """
 
@@ -16,13 +16,13 @@ from peerlock.algorithms.suzuki_kasami_a import SuzukiKasamiA
 from peerlock.check.model import Model
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Outcome, Search
-from peerlock.contract import Ask, Effects, Grant, Members, Mode, Node, Out, Wire
+from peerlock.contract import Ask, Effects, Grant, Members, Mode, NodeId, Out, Wire
 from peerlock.user_algorithm import wrap
 
 
 class Discreet(SuzukiKasamiA):
-    heir: Node = 0
-    late: tuple[tuple[Node, Wire], ...] = ()
+    successor: NodeId = 0
+    late: tuple[tuple[NodeId, Wire], ...] = ()
 
     def request(self, mode: Mode, out: Out[Any]) -> None:
         effects = Effects()
@@ -34,7 +34,7 @@ class Discreet(SuzukiKasamiA):
         super().release(effects)
         self.carry_out(effects, out)
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         effects = Effects()
         super().receive(source, message, effects)
         self.carry_out(effects, out)
@@ -42,8 +42,8 @@ class Discreet(SuzukiKasamiA):
     def carry_out(self, effects: Effects, out: Out[Any]) -> None:
         for to, message in effects.sent:
             if isinstance(message, Grant):
-                self.heir = message.heir() or 0
-            elif isinstance(message, Ask) and self.heir not in (0, to):
+                self.successor = message.successor() or 0
+            elif isinstance(message, Ask) and self.successor not in (0, to):
                 self.late = (*self.late, (to, message))
                 continue
             out.send(to, message)

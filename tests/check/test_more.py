@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from peerlock.algorithms import Chosen, choose
+from peerlock.algorithms import AlgorithmSpec, choose
 from peerlock.check import counterexample
 from peerlock.check.liveness import Graph, Lasso
 from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Overtaking
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Outcome, Search
-from peerlock.contract import NOBODY, Members, Neighbours, Node, Ring, Shape
+from peerlock.contract import NOBODY, Members, Neighbours, NodeId, Ring, Shape
 from peerlock.observe import diagram, shiviz
 from peerlock.sim.transcript import play
 from peerlock.user_algorithm import load, wrap
@@ -24,19 +24,19 @@ from peerlock.user_algorithm import load, wrap
 ROOT = Path(__file__).parents[2]
 
 
-def shapes(chosen: Chosen, n: int, bound: float = 1.0) -> dict[Node, Shape]:
+def shapes(spec: AlgorithmSpec, n: int, bound: float = 1.0) -> dict[NodeId, Shape]:
     nodes = range(1, n + 1)
-    if chosen.needs.shape is Ring:
+    if spec.needs.shape is Ring:
         return {j: Ring((j - 2) % n + 1, j % n + 1, 1) for j in nodes}
-    if chosen.needs.shape is Neighbours:
+    if spec.needs.shape is Neighbours:
         return {j: Neighbours(tuple(k for k in nodes if k != j), 1) for j in nodes}
     return dict.fromkeys(nodes, Members(tuple(nodes), 1, bound))
 
 
 def explore(
-    chosen: Chosen, entries: list[int], inside: Any = NOBODY, bound: float = 1.0, **settings: Any
+    spec: AlgorithmSpec, entries: list[int], inside: Any = NOBODY, bound: float = 1.0, **settings: Any
 ) -> tuple[Search, Outcome]:
-    model = Model(chosen, shapes(chosen, len(entries), bound), entries, inside, **settings)
+    model = Model(spec, shapes(spec, len(entries), bound), entries, inside, **settings)
     search = Search(model, Checks(standard(model)))
     return search, search.run(max_states=3_000_000)
 
@@ -178,9 +178,9 @@ def test_as_printed_the_largest_name_starves() -> None:
     assert [_passed_over(choose("helary-plouzeau-raynal"), entries) for entries in (1, 2)] == [2, 2]
 
 
-def _passed_over(chosen: Chosen, entries: int) -> int:
+def _passed_over(spec: AlgorithmSpec, entries: int) -> int:
     observer = Overtaking(3)
-    _, outcome = explore(chosen, [entries, entries, 1], observers=[observer])
+    _, outcome = explore(spec, [entries, entries, 1], observers=[observer])
     assert outcome.finished
     return observer.most
 

@@ -8,7 +8,7 @@ import pytest
 
 from peerlock.algorithms import CATALOGUE, Size, choose
 from peerlock.check.mutants import Setting, by_hand, caught, look, mechanical
-from peerlock.contract import Members, Mode, Neighbours, Node, Ring, Shape
+from peerlock.contract import Members, Mode, Neighbours, NodeId, Ring, Shape
 from peerlock.sim import topology
 
 
@@ -16,7 +16,7 @@ def setting(
     name: str,
     n: int,
     entries: tuple[int, ...],
-    inside: Node = 0,
+    inside: NodeId = 0,
     text: str | None = None,
     crashes: int = 0,
     fifo: bool = False,
@@ -24,7 +24,7 @@ def setting(
 ) -> Setting:
     needs = choose(name).needs
     network = topology.parse(text or ("complete" if needs.shape is Neighbours else topology.default_for(needs)), n)
-    held: dict[Node, Mode] = {inside: "write"} if inside else {}
+    held: dict[NodeId, Mode] = {inside: "write"} if inside else {}
     shapes, ticks = network.shapes(needs, 1, 1.0), 1 if needs.delay_bound else None
     return Setting(shapes, entries, network.size(), held, fifo, delay_bound=ticks, crashes=crashes, liveness=liveness)
 
@@ -57,8 +57,8 @@ def settings(name: str) -> list[Setting]:
 
 def _with_changes() -> list[Setting]:
     three, two = Members((1, 2, 3), 1), Members((1, 2), 1)
-    comes: dict[Node, Shape] = {1: two, 2: two, 3: Members((2,), 1)}
-    goes: dict[Node, Shape] = dict.fromkeys((1, 2, 3), three)
+    comes: dict[NodeId, Shape] = {1: two, 2: two, 3: Members((2,), 1)}
+    goes: dict[NodeId, Shape] = dict.fromkeys((1, 2, 3), three)
     size = Size(3, 3, 1)
     return [
         Setting(comes, (1, 1, 1), size),
@@ -115,7 +115,7 @@ def test_mechanical_mutants(name: str) -> None:
     assert [seen.problem for seen in sound] == [None] * len(sound)
     survived, by = [], Counter[str]()
     for mutant in mechanical(name):
-        problem = caught(mutant.chosen, configurations, sound)
+        problem = caught(mutant.spec, configurations, sound)
         by[problem or "nothing"] += 1
         # How old other requests are is a matter of fairness across epochs: tests/node/test_reports.py.
         if problem is None and ".after: " not in mutant.what:
@@ -166,7 +166,7 @@ def test_mutants_made_by_hand(name: str, old: str, new: str, by: str | None) -> 
     if by == "passed over more often":
         configurations = [setting(name, 3, (3, 3, 1) if name == "ricart-agrawala-token" else (2, 2, 1))]
     sound = [look(choose(name), configuration, 3_000_000) for configuration in configurations]
-    problem = caught(by_hand(name, old, new).chosen, configurations, sound)
+    problem = caught(by_hand(name, old, new).spec, configurations, sound)
     assert problem is not None
     if by is not None:
         assert problem == by

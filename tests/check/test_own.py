@@ -337,7 +337,7 @@ def test_the_second_look_does_not_count(file: Path) -> None:
     outcome = checked(f"{file}:Central")
     assert (outcome.states, outcome.transitions) == (869, 1_800)
     twice = Model(find(f"{file}:Central"), dict.fromkeys((1, 2), Members((1, 2), 1)), [1, 1])
-    once = Model(twice.chosen, dict.fromkeys((1, 2), Members((1, 2), 1)), [1, 1])
+    once = Model(twice.spec, dict.fromkeys((1, 2), Members((1, 2), 1)), [1, 1])
     once.doubts = False
     for model in (once, twice):
         Search(model, Checks(standard(model))).run()

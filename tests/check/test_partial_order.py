@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from peerlock.algorithms import CATALOGUE, Chosen, choose
+from peerlock.algorithms import CATALOGUE, AlgorithmSpec, choose
 from peerlock.check import explore as explorations
 from peerlock.check.explore import Explored, explore
 from peerlock.check.model import Model
@@ -18,20 +18,20 @@ from peerlock.check.properties import State as State_
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import groups
 from peerlock.check.verdicts import shapes_of
-from peerlock.contract import NOBODY, Members, Mode, Node, Out, Shape, State, Wire
+from peerlock.contract import NOBODY, Members, Mode, NodeId, Out, Shape, State, Wire
 from peerlock.user_algorithm import load, wrap
 
 FORMS = [(name, form == "as_printed") for name, entry in CATALOGUE.items() for form in entry.forms]
 
 
-def full(chosen: Chosen, n: int, entries: int, max_states: int | None = None, **settings: Any) -> Outcome:
-    model = Model(chosen, shapes_of(chosen.name, n), [entries] * n, **settings)
+def full(spec: AlgorithmSpec, n: int, entries: int, max_states: int | None = None, **settings: Any) -> Outcome:
+    model = Model(spec, shapes_of(spec.name, n), [entries] * n, **settings)
     return Search(model, Checks(standard(model))).run(max_states)
 
 
-def reduced(chosen: Chosen, n: int, entries: int, max_states: int | None = None, **settings: Any) -> Explored:
+def reduced(spec: AlgorithmSpec, n: int, entries: int, max_states: int | None = None, **settings: Any) -> Explored:
     return explore(
-        lambda: Model(chosen, shapes_of(chosen.name, n), [entries] * n, **settings),
+        lambda: Model(spec, shapes_of(spec.name, n), [entries] * n, **settings),
         standard,
         lambda search: search.run(max_states),
         groups={},
@@ -44,11 +44,11 @@ def reduced(chosen: Chosen, n: int, entries: int, max_states: int | None = None,
     [pytest.param(*form, marks=pytest.mark.slow if form[0] == "ricart-agrawala-rw" else ()) for form in FORMS],
 )
 def test_the_verdicts_agree_on_every_small_configuration(name: str, as_printed: bool, fifo: bool) -> None:
-    chosen = choose(name, as_printed=as_printed)
+    spec = choose(name, as_printed=as_printed)
     for n, entries in ((2, 2), (3, 1)):
         for inside in ({}, {2: "write"}):
-            whole = full(chosen, n, entries, fifo=fifo, inside=inside)
-            found = reduced(chosen, n, entries, fifo=fifo, inside=inside)
+            whole = full(spec, n, entries, fifo=fifo, inside=inside)
+            found = reduced(spec, n, entries, fifo=fifo, inside=inside)
             assert found.outcome.violated == whole.violated
             assert found.outcome.finished == whole.finished
             if whole.finished:
@@ -62,10 +62,10 @@ def test_the_verdicts_agree_on_every_mutant(name: str, monkeypatch: pytest.Monke
     compared = 0
     for mutant in mechanical(name):
         try:
-            whole = full(mutant.chosen, 2, 2, 2_000)
+            whole = full(mutant.spec, 2, 2, 2_000)
             if not whole.finished and not whole.violated:
                 continue  # messages without end
-            found = reduced(mutant.chosen, 2, 2, 500)
+            found = reduced(mutant.spec, 2, 2, 500)
         except Exception:  # a mutant that crashes does so with and without a reduction
             continue
         if found.outcome.finished or found.outcome.violated:
@@ -134,7 +134,7 @@ def exclusion(model: Model) -> list[Property]:
 
 def test_too_much_assumed_is_found_out() -> None:
     """Delivering the first message early hides what happens when it comes last; nobody may get away with that."""
-    shapes: dict[Node, Shape] = dict.fromkeys((1, 2), Members((1, 2), 1))
+    shapes: dict[NodeId, Shape] = dict.fromkeys((1, 2), Members((1, 2), 1))
     model = Model(wrap(Racy), shapes, (1, 1))
     assert Search(model, Checks(exclusion(model))).run().violated == "mutual exclusion"
     model = Model(wrap(Racy), shapes, (1, 1))
@@ -149,13 +149,13 @@ def test_too_much_assumed_is_found_out() -> None:
 
 def test_a_property_that_names_nodes_is_not_checked_on_renamed_states() -> None:
     """A ring of three can be rotated; what is asked of node 1 cannot."""
-    chosen, shapes = choose("dijkstra-ring"), shapes_of("dijkstra-ring", 3)
+    spec, shapes = choose("dijkstra-ring"), shapes_of("dijkstra-ring", 3)
 
     def never(state: State_) -> bool:
         return not (state.where[1] == "idle" and state.where[2] == "inside" and state.where[3] == "waiting")
 
     found = explore(
-        lambda: Model(chosen, shapes, (1, 1, 1)),
+        lambda: Model(spec, shapes, (1, 1, 1)),
         lambda model: [Predicate(model, "never", never)],
         lambda search: search.run(),
         groups=groups(shapes),
@@ -165,28 +165,28 @@ def test_a_property_that_names_nodes_is_not_checked_on_renamed_states() -> None:
 
 def test_an_algorithm_that_cannot_be_renamed_is_searched_without(tmp_path: Path) -> None:
     """`me: int` says nothing of a node; renamed states are nonsense, and that is not the algorithm's fault."""
-    shapes: dict[Node, Shape] = dict.fromkeys((1, 2), Members((1, 2), 1))
+    shapes: dict[NodeId, Shape] = dict.fromkeys((1, 2), Members((1, 2), 1))
     found = explore(lambda: Model(wrap(Racy), shapes, (1, 1)), exclusion, lambda search: search.run(), groups(shapes))
     assert found.outcome.violated == "mutual exclusion"
     text = (Path(__file__).parents[2] / "examples" / "my_lock.py").read_text()
     (tmp_path / "plain.py").write_text(text.replace("from __future__ import annotations\n", ""))
     own = wrap(load(str(tmp_path / "plain.py"), "CentralLock"))
-    three: dict[Node, Shape] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
+    three: dict[NodeId, Shape] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
     found = explore(lambda: Model(own, three, (1, 1, 1)), standard, lambda search: search.run(), groups(three))
     assert (found.outcome.finished, found.outcome.violated) == (True, None)
 
 
 def test_where_it_does_not_fit() -> None:
-    chosen = choose("ricart-agrawala-implicit")
-    ticking = Model(chosen, shapes_of(chosen.name, 2), (1, 1), delay_bound=1)
+    spec = choose("ricart-agrawala-implicit")
+    ticking = Model(spec, shapes_of(spec.name, 2), (1, 1), delay_bound=1)
     assert unfit(ticking, standard(ticking)) == "a clock ticks for all nodes at once"
-    dying = Model(chosen, shapes_of(chosen.name, 2), (1, 1), crashes=1)
+    dying = Model(spec, shapes_of(spec.name, 2), (1, 1), crashes=1)
     assert "counted" in str(unfit(dying, standard(dying)))
     ring = Model(choose("dijkstra-ring"), shapes_of("dijkstra-ring", 2), (1, 1))
     assert "EWD-P0..P6" in str(unfit(ring, standard(ring)))
 
 
 def test_a_violation_is_shown_by_the_shortest_way() -> None:
-    chosen = choose("suzuki-kasami-b", as_printed=True)
-    found, whole = reduced(chosen, 2, 4), full(chosen, 2, 4)
+    spec = choose("suzuki-kasami-b", as_printed=True)
+    found, whole = reduced(spec, 2, 4), full(spec, 2, 4)
     assert (found.shortest, found.outcome.depth) == (True, whole.depth)

@@ -11,23 +11,23 @@ from peerlock.check.model import Model
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.check.verdicts import shapes_of
-from peerlock.contract import NOBODY, Members, Neighbours, Node, Ring, Shape
+from peerlock.contract import NOBODY, Members, Neighbours, NodeId, Ring, Shape
 from reference_search import explore
 
 
-def members(n: int) -> dict[Node, Shape]:
+def members(n: int) -> dict[NodeId, Shape]:
     return dict.fromkeys(range(1, n + 1), Members(tuple(range(1, n + 1)), 1, 1.0))
 
 
-def ring(n: int) -> dict[Node, Shape]:
+def ring(n: int) -> dict[NodeId, Shape]:
     return {j: Ring((j - 2) % n + 1, j % n + 1, 1) for j in range(1, n + 1)}
 
 
-def line(n: int) -> dict[Node, Shape]:
+def line(n: int) -> dict[NodeId, Shape]:
     return {j: Neighbours(tuple(k for k in (j - 1, j + 1) if 1 <= k <= n), 1) for j in range(1, n + 1)}
 
 
-def shapes_for(name: str, n: int) -> dict[Node, Shape]:
+def shapes_for(name: str, n: int) -> dict[NodeId, Shape]:
     return {"dijkstra-ring": ring, "helary-plouzeau-raynal": line}.get(name, members)(n)
 
 
@@ -93,7 +93,9 @@ SMALL = [
 @pytest.mark.parametrize("fifo", [False, True], ids=["any-order", "fifo"])
 @pytest.mark.parametrize("inside", [0, 1, 2], ids=["nobody", "1-inside", "2-inside"])
 @pytest.mark.parametrize(("name", "n", "entries", "options"), SMALL)
-def test_every_interleaving(name: str, n: int, entries: int, options: dict[str, Any], inside: Node, fifo: bool) -> None:
+def test_every_interleaving(
+    name: str, n: int, entries: int, options: dict[str, Any], inside: NodeId, fifo: bool
+) -> None:
     """Clean, and the same states and transitions as the obvious checker finds."""
     who: Any = {inside: "write"} if inside else NOBODY
     found = search(name, n, entries, who, fifo=fifo, **options)

@@ -7,31 +7,31 @@ from typing import Any
 
 import pytest
 
-from peerlock.algorithms import CATALOGUE, Chosen, choose
+from peerlock.algorithms import CATALOGUE, AlgorithmSpec, choose
 from peerlock.check import counterexample
 from peerlock.check.model import ANY, Model
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import NotSymmetric, Symmetry, groups
 from peerlock.check.verdicts import shapes_of
-from peerlock.contract import Members, Node, Shape
+from peerlock.contract import Members, NodeId, Shape
 from peerlock.sim.transcript import play
 from peerlock.user_algorithm import load, wrap
 
 ROOT = Path(__file__).parents[2]
 
 
-def full(chosen: Chosen, shapes: dict[Node, Shape], entries: list[int], **settings: Any) -> Outcome:
-    model = Model(chosen, shapes, entries, **settings)
+def full(spec: AlgorithmSpec, shapes: dict[NodeId, Shape], entries: list[int], **settings: Any) -> Outcome:
+    model = Model(spec, shapes, entries, **settings)
     return Search(model, Checks(standard(model))).run()
 
 
 def reduced(
-    chosen: Chosen, shapes: dict[Node, Shape], entries: list[int], **settings: Any
+    spec: AlgorithmSpec, shapes: dict[NodeId, Shape], entries: list[int], **settings: Any
 ) -> tuple[Search, Outcome, str]:
     """With the largest group that the algorithm allows."""
     for name, group in groups(shapes).items():
-        model = Model(chosen, shapes, entries, **settings)
+        model = Model(spec, shapes, entries, **settings)
         try:
             symmetry = Symmetry(model, group)
             search = Search(model, Checks(standard(model)), symmetry=symmetry)
@@ -40,7 +40,7 @@ def reduced(
             return search, outcome, name
         except NotSymmetric:
             continue
-    raise NotSymmetric(chosen.name)
+    raise NotSymmetric(spec.name)
 
 
 @pytest.mark.parametrize(("n", "states"), [(3, 29), (4, 101), (5, 347), (6, 1_187)])
@@ -55,12 +55,12 @@ def test_a_ring_has_as_many_rotations_as_nodes(n: int, states: int) -> None:
 @pytest.mark.parametrize("fifo", [False, True])
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_the_verdicts_agree_wherever_it_applies(name: str, fifo: bool) -> None:
-    chosen, shapes = choose(name), shapes_of(name, 3)
-    ticks = 1 if chosen.needs.delay_bound else None
-    whole = full(chosen, shapes, [1, 1, 1], fifo=fifo, delay_bound=ticks)
+    spec, shapes = choose(name), shapes_of(name, 3)
+    ticks = 1 if spec.needs.delay_bound else None
+    whole = full(spec, shapes, [1, 1, 1], fifo=fifo, delay_bound=ticks)
     assert whole.violated is None
     try:
-        _, outcome, group = reduced(chosen, shapes, [1, 1, 1], fifo=fifo, delay_bound=ticks)
+        _, outcome, group = reduced(spec, shapes, [1, 1, 1], fifo=fifo, delay_bound=ticks)
     except NotSymmetric:
         # A tie broken by node number, or a loop from 1 to N: who is who matters.
         assert name not in ("dijkstra-ring", "ricart-agrawala-token")
@@ -70,7 +70,7 @@ def test_the_verdicts_agree_wherever_it_applies(name: str, fifo: bool) -> None:
     assert (name, group) in (("dijkstra-ring", "all permutations"), ("ricart-agrawala-token", "rotations"))
 
 
-def broken(tmp_path: Path) -> Chosen:
+def broken(tmp_path: Path) -> AlgorithmSpec:
     """The coordinator of the example, which forgets that somebody is inside when a second request comes."""
     text = (ROOT / "examples" / "my_lock.py").read_text()
     text = text.replace(
@@ -82,7 +82,7 @@ def broken(tmp_path: Path) -> Chosen:
 
 
 def test_a_counterexample_is_unfolded(tmp_path: Path) -> None:
-    shapes: dict[Node, Shape] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
+    shapes: dict[NodeId, Shape] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
     search, outcome, _ = reduced(broken(tmp_path), shapes, [1, 1, 1])
     assert outcome.violated == "mutual exclusion"
     assert outcome.row is not None

@@ -168,7 +168,7 @@ def test_a_broken_algorithm_loses_its_claims(
 ) -> None:
     entry: Any = CATALOGUE[name]
     form = next(iter(entry.forms))
-    planted = replace(entry, forms={**entry.forms, form: by_hand(name, old, new).chosen.algorithm})
+    planted = replace(entry, forms={**entry.forms, form: by_hand(name, old, new).spec.algorithm})
     monkeypatch.setitem(CATALOGUE, name, planted)
     for claim, finding in examine(select(fall), full=False, processes=1):
         assert finding.verdict == "fails as printed", claim.id
@@ -191,11 +191,11 @@ def test_the_ring_language_notices_a_broken_ring(monkeypatch: pytest.MonkeyPatch
             "        out.send(self.right, Signal())\n",
         ),
     )
-    mutants = [by_hand("dijkstra-ring", old, new).chosen.algorithm for old, new in changes]
+    mutants = [by_hand("dijkstra-ring", old, new).spec.algorithm for old, new in changes]
     unchanged = by_hand("dijkstra-ring", 'if self.section != "noncritical":', 'if "noncritical" != self.section:')
-    for mutant in (*mutants, unchanged.chosen.algorithm):
+    for mutant in (*mutants, unchanged.spec.algorithm):
         monkeypatch.setitem(CATALOGUE, "dijkstra-ring", replace(entry, forms={"standard": mutant}))
-        assert (ring_words.leaves(sound) is None) == (mutant is unchanged.chosen.algorithm)
+        assert (ring_words.leaves(sound) is None) == (mutant is unchanged.spec.algorithm)
 
 
 # -- the judge ---------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def test_mistakes_get_a_sentence_and_exit_code_2(words: tuple[str, ...], sentenc
 
 def test_a_class_that_lacks_a_method(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("from peerlock import *\nclass MyLock(State):\n    me: Node\n")
+    file.write_text("from peerlock import *\nclass MyLock(State):\n    me: NodeId\n")
     assert "has no method start(me, shape, inside)" in peerlock("sim", f"{file}:MyLock", code=2).stderr
 
 

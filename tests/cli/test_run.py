@@ -115,8 +115,8 @@ def test_readers_share(group: list[str]) -> None:
 
 
 def test_killed_with_nine_nothing_works_on_without_the_lock(group: list[str], tmp_path: Path) -> None:
-    beat = tmp_path / "beat"
-    script = f"(while :; do echo x >> {beat}; sleep 0.01; done) & echo in; wait"  # a grandchild
+    heartbeat = tmp_path / "heartbeat"
+    script = f"(while :; do echo x >> {heartbeat}; sleep 0.01; done) & echo in; wait"  # a grandchild
     with started("run", "x", *group, "--", "sh", "-c", script) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
@@ -124,7 +124,7 @@ def test_killed_with_nine_nothing_works_on_without_the_lock(group: list[str], tm
         holder.kill()
         holder.wait()
         # Whoever has the lock next sees nobody at work any more.
-        script = f"a=$(wc -c < {beat}); sleep 0.3; b=$(wc -c < {beat}); test $a = $b && test $a -gt 0"
+        script = f"a=$(wc -c < {heartbeat}); sleep 0.3; b=$(wc -c < {heartbeat}); test $a = $b && test $a -gt 0"
         assert peerlock("run", "-w", "10", "x", *group, "--", "sh", "-c", script).returncode == 0
 
 
@@ -147,8 +147,8 @@ def test_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_when_the_resident_ends_what_worked_under_its_locks_ends_first(tmp_path: Path, how: signal.Signals) -> None:
-    words, beat = ["--dir", str(tmp_path), "-g", "g"], tmp_path / "beat"
-    script = f"trap '' TERM; echo in; while :; do echo x >> {beat}; sleep 0.01; done"
+    words, heartbeat = ["--dir", str(tmp_path), "-g", "g"], tmp_path / "heartbeat"
+    script = f"trap '' TERM; echo in; while :; do echo x >> {heartbeat}; sleep 0.01; done"
     with started("node", *words) as node:
         assert node.stdout is not None
         node.stdout.readline()
@@ -157,7 +157,7 @@ def test_when_the_resident_ends_what_worked_under_its_locks_ends_first(tmp_path:
             holder.stdout.readline()
             time.sleep(0.2)
             node.send_signal(how)
-            script = f"a=$(wc -c < {beat}); sleep 0.3; b=$(wc -c < {beat}); test $a = $b && test $a -gt 0"
+            script = f"a=$(wc -c < {heartbeat}); sleep 0.3; b=$(wc -c < {heartbeat}); test $a = $b && test $a -gt 0"
             assert peerlock("run", "-w", "10", "x", *words, "--", "sh", "-c", script).returncode == 0
 
 
@@ -246,7 +246,7 @@ def test_kick_on_one_host(tmp_path: Path) -> None:
         assert "has no member z" in peerlock("kick", "z", *words).stderr
 
 
-@pytest.mark.parametrize("moment", ["__init__", "charge"])
+@pytest.mark.parametrize("moment", ["__init__", "record_process_groups"])
 def test_a_node_that_is_killed_before_the_command_begins(tmp_path: Path, moment: str) -> None:
     """Whenever that is: the command does not run, and the status says that there is nobody."""
     with started("node", "--dir", str(tmp_path), "-g", "g") as node:
@@ -283,7 +283,7 @@ from peerlock.cli import main
 from peerlock.net.registries.host import HostRegistry
 def full(self, words):
     raise OSError(28, "No space left on device")
-HostRegistry.charge = full
+HostRegistry.record_process_groups = full
 sys.argv = ["peerlock", "node", *{words!r}]
 main()
 """

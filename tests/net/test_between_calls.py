@@ -173,10 +173,10 @@ def test_a_view_of_an_epoch_that_was_removed_long_ago_is_not_the_newest(
             link(*words, **more)
 
         monkeypatch.setattr(os, "link", late)
-        decision, stay = a.exclude((b,))
-        assert decision is not None
-        assert decision.epoch > first.epoch + many
-        assert b not in decision.members, "its files are gone"
+        view, stay = a.exclude((b,))
+        assert view is not None
+        assert view.epoch > first.epoch + many
+        assert b not in view.members, "its files are gone"
         assert not stay
         for registry in made:
             registry.close()

@@ -18,17 +18,19 @@ from peerlock.net.registries import quorum as embedded
 from peerlock.net.registries.base import Endpoint
 from peerlock.net.transport import connect as dialling
 from peerlock.net.voters import replacement as order
-from peerlock.net.voters.connection import Line
-from peerlock.net.voters.server import Booth
-from peerlock.node.membership.view import Decision
+from peerlock.net.voters.connection import VoterConnection
+from peerlock.net.voters.server import VoterServer
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.quorum.messages import Order
+from peerlock.node.quorum.messages import ReplaceVoter
 from places import until
 from ports import free_port, free_ports
 
 
 @contextlib.asynccontextmanager
-async def booths(directory: Path, *names: str, late: tuple[str, ...] = ()) -> AsyncIterator[dict[str, Booth]]:
+async def voter_servers(
+    directory: Path, *names: str, late: tuple[str, ...] = ()
+) -> AsyncIterator[dict[str, VoterServer]]:
     """Voters of a group, and those that are to take the places of others later."""
     ports = dict(zip((*names, *late), free_ports(len(names) + len(late)), strict=True))
     first = tuple((name, f"127.0.0.1:{ports[name]}") for name in names)
@@ -40,17 +42,17 @@ async def booths(directory: Path, *names: str, late: tuple[str, ...] = ()) -> As
         task.add_done_callback(tasks.discard)
         return task
 
-    found: dict[str, Booth] = {}
+    found: dict[str, VoterServer] = {}
     try:
         for name, port in ports.items():
             voters = first if name in names else (*first, (name, f"127.0.0.1:{port}"))
-            found[name] = Booth("g", name, voters, directory / name, 1.0, first_start=True)
+            found[name] = VoterServer("g", name, voters, directory / name, 1.0, first_start=True)
             await found[name].open(spawn)
-        await until(lambda: all(found[name].office is not None for name in names))
+        await until(lambda: all(found[name].driver is not None for name in names))
         yield found
     finally:
-        for booth in found.values():
-            booth.close()
+        for voter_server in found.values():
+            voter_server.close()
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -102,9 +104,9 @@ def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_voter_whose_disk_is_full_tries_once_a_second_and_votes_when_there_is_room(tmp_path: Path) -> None:
     async def whole() -> None:
-        async with booths(tmp_path, "a", "b", "c") as found:
-            booth, tries, full = found["a"], list[float](), [True]
-            real = booth.file.write
+        async with voter_servers(tmp_path, "a", "b", "c") as found:
+            voter_server, tries, full = found["a"], list[float](), [True]
+            real = voter_server.file.write
 
             def write(stored: Any) -> None:
                 tries.append(time.monotonic())
@@ -112,36 +114,38 @@ def test_a_voter_whose_disk_is_full_tries_once_a_second_and_votes_when_there_is_
                     raise RegistryError("No space left on device.")
                 real(stored)
 
-            booth.file.write = write  # type: ignore[method-assign]
+            voter_server.file.write = write  # type: ignore[method-assign]
             for _ in range(20):
-                booth.cannot_write(RegistryError("No space left on device."))  # each is news that cannot be written
+                voter_server.cannot_write(
+                    RegistryError("No space left on device.")
+                )  # each is news that cannot be written
             await asyncio.sleep(2.5)
             assert 1 <= len(tries) <= 3, "the timers multiply"
-            assert booth.office is None
+            assert voter_server.driver is None
             full[0] = False
-            await until(lambda: booth.office is not None, 5.0)
+            await until(lambda: voter_server.driver is not None, 5.0)
 
     asyncio.run(whole())
 
 
 def test_of_two_orders_at_once_none_undoes_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = order.Visitor.reach
+    real = order.VisitingPeer.reach
 
-    async def slow(self: order.Visitor, name: str, where: Endpoint) -> None:
+    async def slow(self: order.VisitingPeer, name: str, where: Endpoint) -> None:
         if name == "v7":
             await asyncio.sleep(0.5)  # by then the other order is carried out
         await real(self, name, where)
 
-    monkeypatch.setattr(order.Visitor, "reach", slow)
+    monkeypatch.setattr(order.VisitingPeer, "reach", slow)
 
     async def whole() -> None:
-        async with booths(tmp_path, "v1", "v2", "v3", "v4", "v5", late=("v6", "v7")) as found:
+        async with voter_servers(tmp_path, "v1", "v2", "v3", "v4", "v5", late=("v6", "v7")) as found:
             voters = found["v1"].known
-            where = {name: str(booth.where) for name, booth in found.items()}
+            where = {name: str(voter_server.where) for name, voter_server in found.items()}
             found["v4"].close()
             found["v5"].close()
             outcomes = await asyncio.gather(*(
-                order.give_order("g", voters, Order(old, new, where[new]), None, f"operator of {new}")
+                order.replace_voter("g", voters, ReplaceVoter(old, new, where[new]), None, f"operator of {new}")
                 for old, new in (("v4", "v6"), ("v5", "v7"))
             ))  # fmt: skip
             assert all(outcome.ok for outcome in outcomes), outcomes
@@ -152,10 +156,10 @@ def test_of_two_orders_at_once_none_undoes_the_other(tmp_path: Path, monkeypatch
 
 def test_of_two_orders_to_one_voter_the_second_waits_for_the_first(tmp_path: Path) -> None:
     async def whole() -> None:
-        async with booths(tmp_path, "v1", "v2", "v3", late=("v4", "v5")) as found:
-            voters, where = found["v1"].known, {name: str(booth.where) for name, booth in found.items()}
+        async with voter_servers(tmp_path, "v1", "v2", "v3", late=("v4", "v5")) as found:
+            voters, where = found["v1"].known, {name: str(voter_server.where) for name, voter_server in found.items()}
             outcomes = await asyncio.gather(*(
-                order.give_order("g", voters, Order("v3", new, where[new]), None, f"operator of {new}")
+                order.replace_voter("g", voters, ReplaceVoter("v3", new, where[new]), None, f"operator of {new}")
                 for new in ("v4", "v5")
             ))  # fmt: skip
             assert sorted(outcome.ok for outcome in outcomes) == [False, True]
@@ -167,13 +171,13 @@ def test_of_two_orders_to_one_voter_the_second_waits_for_the_first(tmp_path: Pat
 
 def test_an_earlier_incarnation_of_a_member_is_forgotten(tmp_path: Path) -> None:
     async def whole() -> None:
-        async with booths(tmp_path, "a") as found:
-            booth, line, other = found["a"], Line(found["a"]), Line(found["a"])
+        async with voter_servers(tmp_path, "a") as found:
+            voter_server, connection, other = found["a"], VoterConnection(found["a"]), VoterConnection(found["a"])
             for number in range(1, 100):
-                booth.beats_on(line, Peer("m", number))
-            booth.beats_on(other, Peer("n", 1))
-            assert booth.members == {Peer("m", 99): line, Peer("n", 1): other}
-            assert booth.decided_here == Decision(0, (), booth.known)
+                voter_server.heartbeats_on(connection, Peer("m", number))
+            voter_server.heartbeats_on(other, Peer("n", 1))
+            assert voter_server.members == {Peer("m", 99): connection, Peer("n", 1): other}
+            assert voter_server.decided_here == View(0, (), voter_server.known)
 
     asyncio.run(whole())
 
@@ -218,8 +222,8 @@ def test_a_leave_that_is_cut_short_closes_all_the_same(tmp_path: Path) -> None:
         await c.leave()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(a.leave(), 0.3)
-        assert a.registry.bureau.stopped
-        assert not a.registry.booth.server.is_serving()
+        assert a.registry.heartbeat_thread.stopped
+        assert not a.registry.voter_server.server.is_serving()
         again = asyncio.ensure_future(joined("a"))  # the record is nobody's: it is not refused
         await asyncio.sleep(0.5)
         assert not again.done()

@@ -18,13 +18,13 @@ import peerlock
 from disk import Disk
 from peerlock.net.files import write_durably
 from peerlock.net.registries.host import HostRegistry
-from peerlock.net.registries.static import Record, StaticRegistry
+from peerlock.net.registries.static import NodeRecord, StaticRegistry
 from peerlock.net.shell import Shell
-from peerlock.net.voters.connection import Line
+from peerlock.net.voters.connection import VoterConnection
 from peerlock.net.voters.record_file import HEAD, Stored
-from peerlock.net.voters.server import Booth
-from peerlock.node.membership.view import Decision
-from peerlock.node.quorum.messages import Accepted, Promise, Ruling
+from peerlock.net.voters.server import VoterServer
+from peerlock.node.membership.view import View
+from peerlock.node.quorum.messages import Accepted, Promise, ViewDecided
 from places import NAMES, joined, until
 from ports import free_ports
 
@@ -62,25 +62,29 @@ def forgets(found: Stored, word: Any) -> bool:
             return word.epoch > epoch and record.promised < word.ballot
         case Accepted():
             return word.epoch > epoch and (record.accepted is None or record.accepted[0] < word.ballot)
-        case Ruling():
-            return word.decision.epoch > epoch
+        case ViewDecided():
+            return word.view.epoch > epoch
     return False
 
 
 def test_a_voter_says_nothing_that_it_could_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, said, wrong = Disk(tmp_path, monkeypatch), list[str](), list[str]()
-    say = Line.say
+    say = VoterConnection.say
 
-    def checked(line: Line, word: Any) -> None:
-        if isinstance(line.party, Booth):
+    def checked(connection: VoterConnection, word: Any) -> None:
+        if isinstance(connection.owner, VoterServer):
             said.append(type(word).__name__)
             for left in (disk.kept(), disk.torn()):
-                found = stored(left.get(line.party.file.path, b""))
-                if found is None or found.counter < line.party.counters(line.name)[0] or forgets(found, word):
-                    wrong.append(f"{line.party.name} says {word}, and has {found}")
-        say(line, word)
+                found = stored(left.get(connection.owner.file.path, b""))
+                if (
+                    found is None
+                    or found.counter < connection.owner.counters(connection.name)[0]
+                    or forgets(found, word)
+                ):
+                    wrong.append(f"{connection.owner.name} says {word}, and has {found}")
+        say(connection, word)
 
-    monkeypatch.setattr(Line, "say", checked)
+    monkeypatch.setattr(VoterConnection, "say", checked)
     listed = {name: f"127.0.0.1:{port}" for name, port in zip(NAMES, free_ports(len(NAMES)), strict=True)}
 
     async def whole() -> None:
@@ -96,7 +100,7 @@ def test_a_voter_says_nothing_that_it_could_forget(tmp_path: Path, monkeypatch: 
             await node.leave()
 
     asyncio.run(whole())
-    assert {"Promise", "Accepted", "Ruling", "Vouch"} <= set(said)
+    assert {"Promise", "Accepted", "ViewDecided", "HeartbeatAck"} <= set(said)
     assert not wrong, wrong[:3]
 
 
@@ -104,11 +108,11 @@ def epoch_left(registry: Any, left: dict[Path, bytes]) -> int:
     """The newest epoch that this node, or a node that is started after a power loss, knows to be taken."""
     if isinstance(registry, StaticRegistry):
         data = left.get(registry.path, b"")
-        return msgspec.json.decode(data, type=Record).epoch if data else 0
+        return msgspec.json.decode(data, type=NodeRecord).epoch if data else 0
     assert isinstance(registry, HostRegistry)
     found = [path for path in left if path.parent == registry.directory / "views" and path.name.isdigit()]
     newest = max(found, key=lambda path: int(path.name), default=None)
-    return msgspec.json.decode(left[newest], type=Decision).epoch if newest is not None and left[newest] else 0
+    return msgspec.json.decode(left[newest], type=View).epoch if newest is not None and left[newest] else 0
 
 
 @pytest.mark.parametrize("kind", ["static", "host"])
@@ -117,10 +121,10 @@ def test_no_epoch_is_used_that_could_come_again(kind: str, tmp_path: Path, monke
     write, started = Shell.write, Shell.started
 
     def check(shell: Shell, what: str) -> None:
-        used.append(shell.core.view.known)
+        used.append(shell.core.view_change.known)
         for left in (disk.kept(), disk.torn()):
-            if epoch_left(shell.registry, left) < shell.core.view.known:
-                wrong.append(f"{shell.name} {what} in epoch {shell.core.view.known}")
+            if epoch_left(shell.registry, left) < shell.core.view_change.known:
+                wrong.append(f"{shell.name} {what} in epoch {shell.core.view_change.known}")
 
     def writes(shell: Shell, peer: Any, data: bytes) -> None:
         check(shell, "speaks")

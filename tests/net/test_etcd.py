@@ -20,10 +20,10 @@ from etcds import Cluster, etcd
 from peerlock.errors import LockLost, LockTimeout, RegistryError, UsageError
 from peerlock.net.aio.node import Node
 from peerlock.net.registries.etcd import Etcd, EtcdRegistry, EtcdStore
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.store.memory import Shelf
-from peerlock.node.store.requests import Heartbeat, Look, Renew, Swap
+from peerlock.node.store.memory import MemoryStore
+from peerlock.node.store.requests import Look, Renew, StoredHeartbeat, Swap
 from places import joined, make_certs
 from ports import free_port
 
@@ -209,15 +209,15 @@ def test_tls_with_a_certificate_of_the_client(tmp_path: Path, caplog: pytest.Log
 
 
 def test_the_real_store_does_what_the_one_in_memory_does(tmp_path: Path) -> None:
-    """The checker and the simulator use `Shelf`: etcd must answer the same to the same requests."""
+    """The checker and the simulator use `MemoryStore`: etcd must answer the same to the same requests."""
     a, b = Peer("a", 11), Peer("b", 12)
     requests: list[Any] = [
-        Look(1), Swap(2, 0, (), Decision(1, (a,)), 11), Swap(3, 0, (), Decision(9, (b,)), 12), "renew a", "swap b in",
+        Look(1), Swap(2, 0, (), View(1, (a,)), 11), Swap(3, 0, (), View(9, (b,)), 12), "renew a", "swap b in",
         Renew(6, 1, 11), "renew b", "leave a out, seen before", "renew a", "leave a out, seen now", Look(9),
     ]  # fmt: skip
 
     async def whole(cluster: Cluster) -> None:
-        store, shelf = EtcdStore("g", Etcd(tuple(cluster.clients))), Shelf()
+        store, memory = EtcdStore("g", Etcd(tuple(cluster.clients))), MemoryStore()
         old: Any = None
         pairs: list[Any] = []
         for number, request in enumerate(requests, 1):
@@ -230,27 +230,29 @@ def test_the_real_store_does_what_the_one_in_memory_does(tmp_path: Path) -> None
                     case "renew b":
                         made = Renew(number, state.revision, 12)
                     case "swap b in":
-                        made = Swap(number, state.revision, (), Decision(2, (a, b)), 12)
+                        made = Swap(number, state.revision, (), View(2, (a, b)), 12)
                     case "leave a out, seen before":
-                        made = Swap(number, state.revision, ((11, 1),), Decision(3, (b,)), 0, (11,))
+                        made = Swap(number, state.revision, ((11, 1),), View(3, (b,)), 0, (11,))
                     case "leave a out, seen now":
-                        seen = {beat.id: beat.revision for beat in state.beats}[11]
-                        made = Swap(number, state.revision, ((11, seen),), Decision(3, (b,)), 0, (11,))
+                        seen = {heartbeat.id: heartbeat.revision for heartbeat in state.heartbeats}[11]
+                        made = Swap(number, state.revision, ((11, seen),), View(3, (b,)), 0, (11,))
                     case _:
                         made = request
                 asked.append(made)
-            pairs.append((await store.ask(asked[0]), shelf.ask(asked[1])))
+            pairs.append((await store.ask(asked[0]), memory.ask(asked[1])))
             (done, real), (also, mine) = pairs[-1]
             assert done == also, request
-            assert real.decision == mine.decision
-            assert [(beat.id, beat.apart) for beat in real.beats] == [(beat.id, beat.apart) for beat in mine.beats]
+            assert real.view == mine.view
+            assert [(heartbeat.id, heartbeat.apart) for heartbeat in real.heartbeats] == [
+                (heartbeat.id, heartbeat.apart) for heartbeat in mine.heartbeats
+            ]
             assert old is None or real.at >= old.at
             old = real
         await store.close()
 
     with etcd(tmp_path) as cluster:
         asyncio.run(whole(cluster))
-    assert Heartbeat(1, 2).apart == ()
+    assert StoredHeartbeat(1, 2).apart == ()
 
 
 def test_settings_that_cannot_be() -> None:

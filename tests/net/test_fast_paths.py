@@ -20,7 +20,7 @@ from peerlock.net.threads.node import ThreadNode, started
 from peerlock.net.threads.shell import ThreadLink
 from peerlock.net.transport.tls import tls_context
 from peerlock.node.peer import Peer
-from peerlock.node.quorum.messages import Salute, enveloped
+from peerlock.node.quorum.messages import VoterHello, enveloped
 from peerlock.node.wire import OLDEST, VERSION, Hello, framed
 from peerlock.verify.worker import Clock
 from places import files, joined, make_certs
@@ -45,7 +45,7 @@ def on_the_fast_path(act: Callable[[Clock, Any], Any], tmp_path: Path) -> None:
         for _ in range(ENTRIES):
             async with lock:
                 pass
-        assert node.core.table.desks["x"].free
+        assert node.core.table.locks["x"].free
         await act(clock, lock)
         await node.leave()
 
@@ -134,7 +134,7 @@ def test_a_certificate_is_for_one_name(whose: str, tmp_path: Path) -> None:
             address, to = node.core.me.address, node.core.me.id
             first = framed(Hello(OLDEST, "g", Peer("ben", 7, "127.0.0.1:1", 1), to, 0, newest=VERSION))
         else:
-            address, first = voters["anna"], enveloped(0, 0, Salute(OLDEST, "g", "ben", False, newest=VERSION))
+            address, first = voters["anna"], enveloped(0, 0, VoterHello(OLDEST, "g", "ben", False, newest=VERSION))
         host, _, port = address.rpartition(":")
         context = tls_context(tls("eve"), server=False)
         reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname="anna")

@@ -27,8 +27,8 @@ from peerlock.net.aio.shell import AioLink
 from peerlock.net.threads.node import ThreadNode
 from peerlock.net.transport.link import Link
 from peerlock.node.peer import Peer
-from peerlock.node.quorum.messages import Beat, Salute, enveloped
-from peerlock.node.wire import OLDEST, VERSION, Call, Hello, Query, framed
+from peerlock.node.quorum.messages import Heartbeat, VoterHello, enveloped
+from peerlock.node.wire import OLDEST, VERSION, ClientCall, Hello, Query, framed
 from places import joined, until
 from ports import free_port
 
@@ -227,7 +227,7 @@ def test_a_client_that_asks_and_never_reads(tmp_path: Path, shell: str, caplog: 
             asked = 0
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 while asked < 5000:
-                    made.sendall(framed(Call(asked, "status", {})))
+                    made.sendall(framed(ClientCall(asked, "status", {})))
                     asked += 1
             return asked
 
@@ -252,14 +252,16 @@ def test_a_member_that_never_reads_what_its_voter_says(tmp_path: Path, caplog: p
 
     def pump() -> None:
         peer = Peer("ben", 7, "127.0.0.1:1", 1)
-        beats = b"".join(enveloped(0, 0, Beat(number, peer, 0, "look", lease_s=LEASE_S)) for number in range(100))
+        heartbeats = b"".join(
+            enveloped(0, 0, Heartbeat(number, peer, 0, "look", lease_s=LEASE_S)) for number in range(100)
+        )
         with socket.socket() as made, contextlib.suppress(ConnectionError):
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             made.connect(("127.0.0.1", port))
             made.settimeout(10)
-            made.sendall(enveloped(0, 0, Salute(OLDEST, "g", "ben", False, 0, LEASE_S, -1, "", VERSION)))
+            made.sendall(enveloped(0, 0, VoterHello(OLDEST, "g", "ben", False, 0, LEASE_S, -1, "", VERSION)))
             for _ in range(3000):
-                made.sendall(beats)
+                made.sendall(heartbeats)
 
     async def whole() -> None:
         words: dict[str, Any] = {"voters": voters, "first_start": True, "state": tmp_path / "anna", "lease_s": LEASE_S}

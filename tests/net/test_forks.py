@@ -88,13 +88,13 @@ else:
 # A command works under a lock of a node that is killed; its next incarnation ends the command.
 CHARGED = """
 import subprocess
-from peerlock.net.processes.groups import charge_of
+from peerlock.net.processes.groups import process_group_of
 from peerlock.net.registries.etcd import Etcd, EtcdRegistry
 from peerlock.net.threads.lock import ThreadNode
 registry = EtcdRegistry("g", Etcd(("http://127.0.0.1:1",)), "anna", state=sys.argv[1])
 node = ThreadNode(registry, "g")
 command = subprocess.Popen(["sleep", "77.7"], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
-registry.charge(charge_of(command.pid))
+registry.record_process_groups(process_group_of(command.pid))
 fork()
 print(command.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

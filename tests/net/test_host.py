@@ -21,7 +21,7 @@ import peerlock
 import peerlock.sync
 from peerlock.errors import AfterFork, LockLost, PeerlockError, RegistryError, UsageError
 from peerlock.net.files import directory_for, make_private
-from peerlock.net.processes.groups import charge_of, end_charges
+from peerlock.net.processes.groups import end_process_groups, process_group_of
 from peerlock.net.registries.host import HostRegistry
 from peerlock.net.threads.node import ThreadNode
 from peerlock.node.membership.host import ALIVE, KEPT_VIEWS, path_of
@@ -256,14 +256,14 @@ def registry(directory: Path, name: str) -> HostRegistry:
 
 def test_a_view_cannot_be_decided_twice(tmp_path: Path) -> None:
     a = registry(tmp_path, "a")
-    decision = a.change()
-    assert decision is not None
-    assert decision.epoch == 1
-    assert not a.member.decide(decision)
-    assert a.change() == decision, "nothing has changed"
+    view = a.change()
+    assert view is not None
+    assert view.epoch == 1
+    assert not a.member.decide(view)
+    assert a.change() == view, "nothing has changed"
     again = a.change(True)
     assert again is not None
-    assert (again.epoch, again.members) == (2, decision.members)
+    assert (again.epoch, again.members) == (2, view.members)
     a.leave()
 
 
@@ -272,15 +272,15 @@ def test_who_believes_is_not_left_out_and_who_does_not_is(tmp_path: Path) -> Non
     a.change()
     assert a.me is not None
     assert b.me is not None
-    assert b.believe()
+    assert b.begin_holding()
     _, stay = a.exclude((b.me,))
     assert stay == (b.me,)
-    b.doubt()
-    decision, stay = a.exclude((b.me,))
+    b.end_holding()
+    view, stay = a.exclude((b.me,))
     assert not stay
-    assert decision is not None
-    assert decision.members == (a.me,)
-    assert not b.believe(), "it is not in the newest view"
+    assert view is not None
+    assert view.members == (a.me,)
+    assert not b.begin_holding(), "it is not in the newest view"
     a.leave()
     b.close()
 
@@ -288,9 +288,9 @@ def test_who_believes_is_not_left_out_and_who_does_not_is(tmp_path: Path) -> Non
 def test_a_missing_file_is_unknown_and_never_dead(tmp_path: Path) -> None:
     with members(tmp_path, "b") as (b,):
         a = registry(tmp_path, "a")
-        decision = a.change()
-        assert decision is not None
-        (other,) = [peer for peer in decision.members if peer.name == "b"]
+        view = a.change()
+        assert view is not None
+        (other,) = [peer for peer in view.members if peer.name == "b"]
         a.files.path(path_of("members", other.id)).rename(tmp_path / "away")
         assert a.lives(other) is None
         b.kill()
@@ -343,7 +343,7 @@ def test_a_lock_whose_loop_has_ended_grants_nothing(tmp_path: Path) -> None:
         for _ in range(6):
             async with lock:
                 pass
-        assert lock._desk.free
+        assert lock._local_lock.free
         kept.append(lock)
         kept.append(await node.lock("y").acquire())
         node._unlisten()  # so that nothing is open that nobody closes
@@ -370,14 +370,14 @@ def test_who_looks_whether_somebody_is_dead_does_not_seem_to_be_it(tmp_path: Pat
     """The dead one's command is ended before it is left out, also while another process is looking at it."""
     script = """
 import subprocess, sys
-from peerlock.net.processes.groups import charge_of
+from peerlock.net.processes.groups import process_group_of
 from peerlock.net.registries.host import HostRegistry
 made = HostRegistry("g", "d", sys.argv[1])
 made.incarnate()
 made.listeners()
 made.change()
 command = subprocess.Popen(["sleep", "60"], process_group=0)
-made.charge(charge_of(command.pid))
+made.record_process_groups(process_group_of(command.pid))
 print(command.pid, flush=True)
 sys.stdin.read()
 """
@@ -387,9 +387,9 @@ sys.stdin.read()
     assert process.stdout is not None
     command = int(process.stdout.readline())
     a = registry(tmp_path, "a")
-    decision = a.change()
-    assert decision is not None
-    (dead,) = (peer for peer in decision.members if peer.name == "d")
+    view = a.change()
+    assert view is not None
+    (dead,) = (peer for peer in view.members if peer.name == "d")
     process.kill()
     process.wait()
     for stream in (process.stdin, process.stdout):
@@ -405,10 +405,10 @@ sys.stdin.read()
         os._exit(0)
     try:
         os.read(ready, 1)
-        decision, stay = a.exclude((dead,))
+        view, stay = a.exclude((dead,))
         assert not stay
-        assert decision is not None
-        assert dead not in decision.members
+        assert view is not None
+        assert dead not in view.members
         assert (
             Path(f"/proc/{command}/stat").read_text().split()[2] in "ZX" if Path(f"/proc/{command}").exists() else True
         )
@@ -442,8 +442,8 @@ def test_what_works_under_our_locks_is_never_forgotten_in_between(
         real(fd, size)
 
     monkeypatch.setattr(os, "ftruncate", look_and_cut)
-    a.charge(b"1 2 3 boot\n4 5 6 boot\n")
-    a.charge(b"4 5 6 boot\n")
+    a.record_process_groups(b"1 2 3 boot\n4 5 6 boot\n")
+    a.record_process_groups(b"4 5 6 boot\n")
     assert [words.split(b"\n")[0] for words in seen] == [b"1 2 3 boot", b"4 5 6 boot"]
     assert seen[1].strip() == b"4 5 6 boot"
     assert os.pread(descriptor, 1000, 4096) == b"4 5 6 boot\n"
@@ -453,25 +453,25 @@ def test_what_works_under_our_locks_is_never_forgotten_in_between(
 
 def test_without_a_look_at_the_processes_nobody_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "60"], process_group=0) as command:
-        words = charge_of(command.pid)
+        words = process_group_of(command.pid)
 
         def full(*_: object, **__: object) -> Any:
             raise OSError(errno.EMFILE, "Too many open files")
 
         with monkeypatch.context() as patched:
             patched.setattr(Path, "read_text", full)
-            assert not end_charges(words, os.geteuid())
+            assert not end_process_groups(words, os.geteuid())
         assert command.poll() is None
-        assert end_charges(words, os.geteuid())
+        assert end_process_groups(words, os.geteuid())
         assert command.wait() == -signal.SIGKILL
 
 
 HIDDEN = """
 import os, sys
-from peerlock.net.processes.groups import _all, end_charges
+from peerlock.net.processes.groups import _all, end_process_groups
 os.setgid(65534)
 os.setuid(65534)
-print(sys.argv[1] in dict(_all()), end_charges(sys.argv[2].encode(), 65534))
+print(sys.argv[1] in dict(_all()), end_process_groups(sys.argv[2].encode(), 65534))
 """
 
 
@@ -481,7 +481,7 @@ def test_who_does_not_see_a_process_of_another_user_does_not_take_it_for_gone() 
         pytest.skip("it takes root to become somebody else and to mount another /proc")
     with subprocess.Popen(["sleep", "60"], process_group=0) as command:
         try:
-            question = [sys.executable, "-c", HIDDEN, str(command.pid), charge_of(command.pid).decode()]
+            question = [sys.executable, "-c", HIDDEN, str(command.pid), process_group_of(command.pid).decode()]
             asked = subprocess.run([*elsewhere, *question], capture_output=True, text=True, check=False)
             assert asked.stdout == "False False\n", asked.stderr
             assert command.poll() is None

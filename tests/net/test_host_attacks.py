@@ -22,7 +22,7 @@ import peerlock
 import peerlock.sync
 from peerlock.errors import LockLost, RegistryError
 from peerlock.net.files import directory_for
-from peerlock.net.processes.groups import charge_of, end_charges
+from peerlock.net.processes.groups import end_process_groups, process_group_of
 from processes import Member, members
 
 NOBODY = 65534
@@ -118,7 +118,7 @@ import os, sys, time
 from peerlock.net.registries.host import HostRegistry
 made = HostRegistry("g", "a", sys.argv[1])
 made.incarnate(), made.listeners(), made.change()
-assert made.believe()
+assert made.begin_holding()
 os.closerange(3, 4096)
 print("in", flush=True)
 sys.stdin.readline()
@@ -133,9 +133,9 @@ def test_closing_every_descriptor_drops_no_lock(tmp_path: Path) -> None:
         b = HostRegistry("g", "b", tmp_path)
         b.incarnate()
         b.listeners()[0].close()
-        decision = b.change()
-        assert decision is not None
-        (a,) = (peer for peer in decision.members if peer.name == "a")
+        view = b.change()
+        assert view is not None
+        (a,) = (peer for peer in view.members if peer.name == "a")
         assert b.lives(a) is True
         assert b.exclude((a,))[1] == (a,), "it may hold"
         process.kill()
@@ -211,12 +211,12 @@ while True:
 def test_a_command_that_forks_and_exits_is_not_taken_for_gone() -> None:
     """No look at /proc sees its processes: each lives for some hundred microseconds."""
     with subprocess.Popen([sys.executable, "-c", QUICK], stdout=subprocess.PIPE, text=True) as command:
-        words = charge_of(command.pid)
+        words = process_group_of(command.pid)
         assert command.stdout is not None
         assert command.stdout.readline() == "on\n"
-        words = charge_of(command.pid) if Path(f"/proc/{command.pid}").exists() else words
+        words = process_group_of(command.pid) if Path(f"/proc/{command.pid}").exists() else words
         command.wait()
-        assert end_charges(words, os.geteuid())
+        assert end_process_groups(words, os.geteuid())
         with pytest.raises(ProcessLookupError):
             for _ in range(100):  # what was killed may be a zombie for a moment
                 os.killpg(command.pid, 0)
@@ -227,13 +227,13 @@ def test_a_command_that_forks_and_exits_is_not_taken_for_gone() -> None:
 def test_only_what_belongs_to_the_owner_is_killed() -> None:
     with subprocess.Popen(["sleep", "60"], process_group=0) as command:
         try:
-            words = charge_of(command.pid)
-            assert not end_charges(words, NOBODY), "a file of another user named it"
+            words = process_group_of(command.pid)
+            assert not end_process_groups(words, NOBODY), "a file of another user named it"
             assert command.poll() is None
         finally:
             command.kill()
     with subprocess.Popen(["sleep", "60"], process_group=0, user=NOBODY) as theirs:
-        assert end_charges(charge_of(theirs.pid), NOBODY)
+        assert end_process_groups(process_group_of(theirs.pid), NOBODY)
         assert theirs.wait() == -signal.SIGKILL
 
 

@@ -23,12 +23,12 @@ from peerlock.net.settings import gather, registry_for
 from peerlock.net.threads.node import ThreadNode
 from peerlock.net.transport.certificates import make_certificates
 from peerlock.net.transport.tls import tls_context
-from peerlock.net.voters.replacement import give_order
-from peerlock.net.voters.server import Booth
+from peerlock.net.voters.replacement import replace_voter
+from peerlock.net.voters.server import VoterServer
 from peerlock.node import wire
 from peerlock.node.peer import Peer
 from peerlock.node.quorum import messages as voting
-from peerlock.node.quorum.messages import Order, Outcome, Salute
+from peerlock.node.quorum.messages import Outcome, ReplaceVoter, VoterHello
 from places import files, joined, until
 from ports import free_port
 
@@ -190,8 +190,8 @@ def test_nobody_says_for_a_node_of_the_list_that_another_is_dead(
 
 def as_voter(name: str, word: Any) -> Callable[[bytes], bytes]:
     def answer(body: bytes) -> bytes:
-        salute = Salute(wire.OLDEST, "g", name, True, 1, LEASE_S, 0, "", wire.VERSION)
-        return voting.enveloped(1, 0, salute) + voting.enveloped(1, 0, word)
+        hello = VoterHello(wire.OLDEST, "g", name, True, 1, LEASE_S, 0, "", wire.VERSION)
+        return voting.enveloped(1, 0, hello) + voting.enveloped(1, 0, word)
 
     return answer
 
@@ -199,7 +199,7 @@ def as_voter(name: str, word: Any) -> Callable[[bytes], bytes]:
 def test_nobody_answers_for_a_voter(tmp_path: Path, certs: Path) -> None:
     """A member dials anna, the voter, and Eve says that it is not let in: that is no word of anna's."""
     port = free_port()
-    refusal = Salute(wire.OLDEST, "g", "anna", True, 1, LEASE_S, 0, "go away", wire.VERSION)
+    refusal = VoterHello(wire.OLDEST, "g", "anna", True, 1, LEASE_S, 0, "go away", wire.VERSION)
 
     async def whole() -> None:
         with (
@@ -220,8 +220,8 @@ def test_nobody_carries_out_an_order_for_a_voter(certs: Path) -> None:
 
     async def whole() -> Outcome:
         voters = (("anna", f"127.0.0.1:{port}"),)
-        order = Order("cleo", "dora", "127.0.0.1:1")
-        return await give_order("g", voters, order, (contexts[0], contexts[1]), "ben")
+        order = ReplaceVoter("cleo", "dora", "127.0.0.1:1")
+        return await replace_voter("g", voters, order, (contexts[0], contexts[1]), "ben")
 
     with eve(certs, port, as_voter("anna", Outcome(True, "it is done"))) as told:
         outcome = asyncio.run(whole())
@@ -237,7 +237,7 @@ def test_nobody_votes_for_a_voter(tmp_path: Path, certs: Path, caplog: pytest.Lo
     contexts = [tls_context(Tls(**tls(certs, "anna")), server=server) for server in (False, True)]
 
     async def whole() -> None:
-        booth = Booth(
+        voter_server = VoterServer(
             "g", "anna", voters, tmp_path / "anna", LEASE_S, tls=(contexts[0], contexts[1]), first_start=True
         )  # fmt: skip
         tasks = set[asyncio.Task[Any]]()
@@ -247,10 +247,10 @@ def test_nobody_votes_for_a_voter(tmp_path: Path, certs: Path, caplog: pytest.Lo
             tasks.add(task)
             return task
 
-        await booth.open(spawn)
+        await voter_server.open(spawn)
         await until(lambda: "says to be ben, and its certificate is for eve" in caplog.text)
-        assert not booth.cleared | booth.at_first
-        booth.close()
+        assert not voter_server.cleared | voter_server.at_first
+        voter_server.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -298,7 +298,7 @@ def test_without_its_watchdog_a_node_has_no_lease(place: Place) -> None:
         assert node.registry.watchdog is not None
         node.registry.watchdog.process.kill()
         end = time.monotonic() + 15
-        while node.core.table.gate:
+        while node.core.table.may_hold:
             assert time.monotonic() < end, "its lease goes on"
             time.sleep(0.05)
 

@@ -6,22 +6,22 @@ import asyncio
 import socket
 
 from peerlock.net.registries.base import Endpoint
-from peerlock.net.voters.connection import Dialler, Line, Party, close_server, serve
-from peerlock.node.quorum.messages import Envelope, Salute
+from peerlock.net.voters.connection import Reconnector, VoterConnection, VoterPeer, close_server, serve
+from peerlock.node.quorum.messages import Envelope, VoterHello
 from peerlock.node.wire import OLDEST, VERSION
 from ports import free_port
 
 
-class Quiet(Party):
+class Quiet(VoterPeer):
     group = "g"
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def salute(self, sentence: str = "") -> Salute:
-        return Salute(OLDEST, self.group, self.name, True, 1, 0.0, 0, sentence, VERSION)
+    def hello(self, sentence: str = "") -> VoterHello:
+        return VoterHello(OLDEST, self.group, self.name, True, 1, 0.0, 0, sentence, VERSION)
 
-    def hear(self, line: Line, envelope: Envelope) -> None:
+    def hear(self, connection: VoterConnection, envelope: Envelope) -> None:
         pass
 
 
@@ -33,11 +33,11 @@ def test_a_dialler_that_is_stopped_stops() -> None:
         server = await serve(Quiet("v"), where)
         loop = asyncio.get_running_loop()
         for turns in [*range(12)] * 25:
-            dialler = Dialler(Quiet("m"), "v", where, loop.create_task)
+            reconnector = Reconnector(Quiet("m"), "v", where, loop.create_task)
             for _ in range(turns):
                 await asyncio.sleep(0)
-            dialler.stop()
-            done, _ = await asyncio.wait({dialler.task}, timeout=2.0)
+            reconnector.stop()
+            done, _ = await asyncio.wait({reconnector.task}, timeout=2.0)
             assert done, f"stopped after {turns} turns of the loop, and it goes on"
         close_server(server)
         await asyncio.sleep(0.05)
@@ -49,10 +49,10 @@ def test_who_comes_in_while_somebody_goes_is_sent_away() -> None:
     """An accepted connection is told of a turn of the loop later: by then there may be nobody left to close it."""
 
     async def whole() -> None:
-        party, loop = Quiet("v"), asyncio.get_running_loop()
+        owner, loop = Quiet("v"), asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
-        party.closed = True
-        await loop.connect_accepted_socket(lambda: Line(party), theirs)
+        owner.closed = True
+        await loop.connect_accepted_socket(lambda: VoterConnection(owner), theirs)
         reader, writer = await asyncio.open_connection(sock=ours)
         async with asyncio.timeout(2.0):
             assert await reader.read() == b""

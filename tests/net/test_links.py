@@ -22,17 +22,17 @@ from peerlock.node.wire import (
     LARGEST,
     VERSION,
     Ack,
-    Decided,
     Hello,
+    LockMessage,
     LockReport,
+    NewView,
     Ping,
     Query,
     Report,
-    Said,
     framed,
     packed,
 )
-from peerlock.node.wire_algorithms import spoken
+from peerlock.node.wire_algorithms import wire_algorithm
 from places import joined
 from ports import free_port
 
@@ -158,13 +158,13 @@ def garbage(chance: random.Random, me: Peer, group: str) -> bytes:
     """Something that a link may bring: foreign, cut, flipped, too long, or right in form and wrong in content."""
     somebody = Peer("eve", chance.randrange(1, 2**62))
     hello = Hello(VERSION, group, somebody, me.id, 0)
-    body = Said(1, 0, chance.randrange(4), "x", chance.randrange(12), 0, packed(chance.randrange(9)))  # type: ignore[arg-type]
+    body = LockMessage(1, 0, chance.randrange(4), "x", chance.randrange(12), 0, packed(chance.randrange(9)))  # type: ignore[arg-type]
     frames: list[Any] = [
         hello,
         Hello(VERSION, "another", somebody, me.id, 0),
         Hello(VERSION + 1, group, somebody, me.id, 0),
         Report(1, 0, chance.randrange(10**9), (somebody, me), (LockReport("x", 1, "write"),)),
-        Decided(chance.randrange(10**9), (somebody,)),
+        NewView(chance.randrange(10**9), (somebody,)),
         body, Ack(chance.randrange(10)), Ping(), Query(1),
     ]  # fmt: skip
     match chance.randrange(7):
@@ -262,7 +262,7 @@ def test_nonsense_over_real_sockets(tmp_path: Path, caplog: pytest.LogCaptureFix
                         await asyncio.wait_for(reader.read(100), 0.01)
                 writer.close()
             await asyncio.sleep(0.1)
-            assert len(a._strangers) < 10
+            assert len(a._unidentified) < 10
             async with a.lock("x"):
                 pass
             async with b.lock("x"):
@@ -281,8 +281,8 @@ def test_well_formed_nonsense_of_a_member_closes_its_link_and_starts_afresh(tmp_
             async with b.lock("x"):
                 pass
             session = b.core.sessions[a.core.me]
-            message = packed(spoken("suzuki-kasami-a").chosen.algorithm.__module__)
-            said = Said(session.seq + 1, session.received, b.epoch, "x", 1, 0, message)  # type: ignore[arg-type]
+            message = packed(wire_algorithm("suzuki-kasami-a").spec.algorithm.__module__)
+            said = LockMessage(session.seq + 1, session.received, b.epoch, "x", 1, 0, message)  # type: ignore[arg-type]
             session.post(b.epoch, framed(said))
             b.core.table.dirty[session] = None
             b.core.flush()

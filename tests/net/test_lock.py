@@ -377,7 +377,7 @@ async def test_leaving_loses_what_is_held_and_says_so(group: Group) -> None:
 
 
 def lose(node: Node, name: str) -> None:
-    for ticket in node.core.table.desks[name].lose(f"The lock {name} is lost, for this test."):
+    for ticket in node.core.table.locks[name].lose(f"The lock {name} is lost, for this test."):
         ticket.woken()
 
 
@@ -391,7 +391,7 @@ async def test_loss_cancels_the_body_and_a_cancel_from_outside_goes_on(group: Gr
 
     lost, cancelled = asyncio.create_task(body()), None
     await asyncio.sleep(1)
-    hold = anna.core.table.desks["x"].holder
+    hold = anna.core.table.locks["x"].holder
     assert isinstance(hold, Hold)
     assert not hold.lost.is_set()
     lose(anna, "x")
@@ -451,7 +451,7 @@ async def test_idle_locks_are_forgotten(group: Group) -> None:
         async with ben.lock(f"lock-{number}"):
             pass
     await asyncio.sleep(1)
-    assert len(ben.core.table.desks) < 25
+    assert len(ben.core.table.locks) < 25
     assert hold.held
     assert await ben.lock("kept").try_acquire(patience_s=1) is None
 

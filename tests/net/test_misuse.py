@@ -42,7 +42,7 @@ def test_a_lock_is_not_granted_to_a_task_of_another_loop(tmp_path: Path) -> None
             for _ in range(5):
                 async with lock:
                     pass
-            assert lock._desk.free
+            assert lock._local_lock.free
             other = threading.Thread(target=asyncio.run, args=(elsewhere(lock),))
             other.start()
             other.join()  # this task runs meanwhile
@@ -265,7 +265,9 @@ def test_a_fault_at_every_line_of_acquire_leaks_no_ticket(tmp_path: Path) -> Non
                     if hold is not None:
                         hold.release()
                     await asyncio.sleep(0.001)
-                    assert not any(desk.queue or desk.holder for desk in node.core.table.desks.values()), (busy, line)
+                    assert not any(
+                        local_lock.queue or local_lock.holder for local_lock in node.core.table.locks.values()
+                    ), (busy, line)
                     if not faulted:
                         break
                     line += 1

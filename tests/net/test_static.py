@@ -314,7 +314,7 @@ def refused(caplog: pytest.LogCaptureFixture, here: str, there: str) -> bool:
 
 
 async def knocks(place: Place, caplog: pytest.LogCaptureFixture, here: str, there: str, **intruder: Any) -> None:
-    """anna waits for ben; somebody who is not ben knocks, as ben would. Both logs say why nothing comes of it."""
+    """anna waits for ben; another process dials, as ben would. Both logs say why nothing comes of it."""
     waiting = asyncio.ensure_future(joined(place.join("anna")))
     await asyncio.sleep(0.05)
     knocking = asyncio.ensure_future(joined(place.join(**intruder)))
@@ -441,9 +441,9 @@ def test_a_node_that_has_closed_does_not_touch_what_its_successor_writes_down(tm
     before = StaticRegistry("g", "a", {"a": "127.0.0.1:1"}, state=tmp_path / "a.json")
     before.close()
     after = StaticRegistry("g", "a", {"a": "127.0.0.1:1"}, state=tmp_path / "a.json")
-    after.charge(words)
-    before.charge(b"")  # a client of the one before is noticed to be gone only now
-    assert after.charges.read_bytes() == words
+    after.record_process_groups(words)
+    before.record_process_groups(b"")  # a client of the one before is noticed to be gone only now
+    assert after.process_groups.read_bytes() == words
     after.close()
 
 

@@ -18,7 +18,7 @@ import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, NodeClosed, UsageError
 from peerlock.net.control.client import Caller
 from peerlock.net.threads.node import ThreadNode
-from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.wire import LENGTH
 
 
@@ -210,7 +210,7 @@ while time.monotonic() < end:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     with a.mutex:
-        left = a.core.table.desks["x"].holder if "x" in a.core.table.desks else None
+        left = a.core.table.locks["x"].holder if "x" in a.core.table.locks else None
     if left is not None and left.state == 1:
         left.release()  # granted, and interrupted before anybody had it
     found = lock.try_acquire(patience_s=10)
@@ -257,9 +257,9 @@ def test_an_outer_body_is_told_of_its_loss_whatever_happens_within(tmp_path: Pat
         lock = node.lock("x")
         with pytest.raises(LockLost, match="for this test"), lock:
             with node.mutex:
-                for ticket in node.core.table.desks["x"].lose("The lock x is lost, for this test."):
+                for ticket in node.core.table.locks["x"].lose("The lock x is lost, for this test."):
                     ticket.woken()
-                node.core.table.desks["x"].settled(node.now())
+                node.core.table.locks["x"].settled(node.now())
             with lock as inner:
                 assert inner.held
             assert not inner.held
@@ -316,19 +316,19 @@ def test_a_node_that_was_interrupted_joins_again_and_its_waiters_ask_again(tmp_p
 
 
 def test_a_node_that_was_interrupted_is_reminded_again_of_what_it_holds_back(tmp_path: Path) -> None:
-    """Else a request that has missed its heir waits for ever: nobody else is told of it."""
+    """Else a request that has missed its successor waits for ever: nobody else is told of it."""
     with group(tmp_path, *"abcde") as nodes:
         node = nodes[0]
         with node.mutex:
-            node.core.table.reminded = True  # interrupted right there
+            node.core.table.withheld_timer_set = True  # interrupted right there
             node.upset(KeyboardInterrupt())
         node.lock("x").acquire(timeout=10).release()
-        desk = node.core.table.desks["x"]
+        local_lock = node.core.table.locks["x"]
         with node.mutex:
-            desk.left_at, desk.waited = node.now(), 0.0
-            node.core.table.hold_back(desk)
+            local_lock.left_at, local_lock.waited = node.now(), 0.0
+            node.core.table.withhold(local_lock)
         end = time.monotonic() + 10
-        while node.core.table.late:
+        while node.core.table.withheld:
             assert time.monotonic() < end, "no reminder came"
             time.sleep(0.01)
 
@@ -339,7 +339,7 @@ def test_a_command_that_waits_at_a_node_that_was_interrupted_is_told(tmp_path: P
         hold = a.lock("x").acquire()
         caller = Caller(Path(a.registry.endpoint(a.core.me).path), "g")
         caller.send("acquire", lock="x", mode="")
-        while not a.core.table.desks["x"].queue:
+        while not a.core.table.locks["x"].queue:
             time.sleep(0.01)
         with a.mutex:
             a.upset(KeyboardInterrupt())
@@ -378,15 +378,15 @@ def test_a_lapse_that_is_interrupted_leaves_nobody_with_a_hold(
 ) -> None:
     with group(tmp_path, "a") as (a,):
         holds = [a.rwlock("x").read().acquire().detach() for _ in range(2)] + [a.lock("y").acquire()]
-        real, times = getattr(Desk, interrupted), list[int]()
+        real, times = getattr(LocalLock, interrupted), list[int]()
 
-        def once(self: Desk, *words: Any) -> Any:
+        def once(self: LocalLock, *words: Any) -> Any:
             times.append(1)
             if len(times) == 2:
                 raise KeyboardInterrupt
             return real(self, *words)
 
-        monkeypatch.setattr(Desk, interrupted, once)
+        monkeypatch.setattr(LocalLock, interrupted, once)
         with a.mutex:
             a.core.table.until = a.now()  # as if there were a lease
         with pytest.raises((KeyboardInterrupt, LockLost)):

@@ -154,7 +154,7 @@ def test_one_node_after_the_other_and_one_back(site: Site) -> None:
 
 
 def test_five_that_ask_again_at_once_old_and_new(tmp_path: Path) -> None:
-    """Only the new ones tell the heir first; the old ones are heirs all the same."""
+    """Only the new ones tell the successor first; the old ones are successors all the same."""
     tmp_path.chmod(0o700)
     site = Site(Place("host", tmp_path, []), pause_s=0.0)
     try:
@@ -192,8 +192,8 @@ def test_later_fields_are_passed_over() -> None:
     hello = Hello(OLD, "g", Peer("anna", 7), newest=NEW)
     more = [*msgspec.msgpack.decode(packed(hello)), "of a later version"]
     assert wire.opened(packed(more)) == hello
-    salute = voting.Salute(OLD, "g", "anna", True, newest=NEW)
-    word = voting.unsealed(voting.enveloped(3, 4, salute)[wire.LENGTH.size :])
-    more = msgspec.msgpack.decode(voting.enveloped(3, 4, salute)[wire.LENGTH.size :])
+    voter_hello = voting.VoterHello(OLD, "g", "anna", True, newest=NEW)
+    word = voting.unsealed(voting.enveloped(3, 4, voter_hello)[wire.LENGTH.size :])
+    more = msgspec.msgpack.decode(voting.enveloped(3, 4, voter_hello)[wire.LENGTH.size :])
     more[2].append("of a later version")
     assert voting.unsealed(packed(more)) == word

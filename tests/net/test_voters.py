@@ -23,12 +23,12 @@ import peerlock
 from peerlock.errors import LockTimeout, RegistryError, UsageError
 from peerlock.net.aio.node import Node
 from peerlock.net.files import write_durably
-from peerlock.net.processes.groups import charge_of
+from peerlock.net.processes.groups import process_group_of
 from peerlock.net.registries.quorum import EmbeddedRegistry
 from peerlock.net.voters import record_file as record
-from peerlock.net.voters.server import Booth
+from peerlock.net.voters.server import VoterServer
 from peerlock.node.peer import Peer
-from peerlock.node.quorum.messages import Beat, Salute, enveloped
+from peerlock.node.quorum.messages import Heartbeat, VoterHello, enveloped
 from places import joined, until
 from ports import free_port, free_ports
 
@@ -146,7 +146,7 @@ def test_without_a_majority_nothing_is_granted_and_the_status_says_why(tmp_path:
                 pass
             group.kill("v1")
             group.kill("v3")
-            await until(lambda: not nodes[0].core.table.gate and not nodes[1].core.table.gate)
+            await until(lambda: not nodes[0].core.table.may_hold and not nodes[1].core.table.may_hold)
             for node in nodes:
                 with pytest.raises(LockTimeout):
                     await node.lock("x").acquire(timeout=0.3)
@@ -230,7 +230,7 @@ def test_a_voter_is_replaced(tmp_path: Path) -> None:
             async with asyncio.timeout(20), nodes[0].lock("x"):
                 pass
             registry: Any = nodes[0].registry
-            assert [name for name, _ in registry.residence.decision.voters] == ["v1", "v2", "v4"]
+            assert [name for name, _ in registry.agent.view.voters] == ["v1", "v2", "v4"]
             again = await asyncio.to_thread(
                 CliRunner().invoke, app.app,
                 ["voters", "replace", "v3", f"v4={new}", "-g", "g", "--config", str(group.config())],
@@ -304,15 +304,15 @@ def test_what_works_under_a_lock_is_ended_by_the_next_one_of_that_name_only_if_i
     at_work = subprocess.Popen(["sleep", "100"], start_new_session=True)
     try:
         first = registry()
-        first.charge(charge_of(at_work.pid))
+        first.record_process_groups(process_group_of(at_work.pid))
         registry()._end_orphans()
         assert at_work.poll() is None, "the first one is alive"
-        assert first.charges is not None
-        os.close(first.charges[1])  # as a death does
-        first.charges = None
+        assert first.process_groups is not None
+        os.close(first.process_groups[1])  # as a death does
+        first.process_groups = None
         registry()._end_orphans()
         assert at_work.wait(5) == -signal.SIGKILL
-        assert not list(tmp_path.glob("*.charges"))
+        assert not list(tmp_path.glob("*.groups"))
     finally:
         at_work.kill()
         at_work.wait()
@@ -327,8 +327,8 @@ def _without(addresses: dict[str, str], name: str) -> dict[str, str]:
 # -- records -----------------------------------------------------------------------------------------------
 
 
-def booth(path: Path, group: str = "g", name: str = "v1", first: bool = False) -> Booth:
-    made = Booth(
+def voter_server(path: Path, group: str = "g", name: str = "v1", first: bool = False) -> VoterServer:
+    made = VoterServer(
         group, name, (("v1", "127.0.0.1:1"), ("v2", "127.0.0.1:2"), ("v3", "127.0.0.1:3")), path, 1.0, first_start=first
     )
     made.file.close()
@@ -337,15 +337,15 @@ def booth(path: Path, group: str = "g", name: str = "v1", first: bool = False) -
 
 def test_a_missing_record_is_refused_unless_it_is_the_first_start(tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match=r"has no record.*--first-start.*peerlock voters replace v1"):
-        booth(tmp_path / "r")
-    booth(tmp_path / "r", first=True)
+        voter_server(tmp_path / "r")
+    voter_server(tmp_path / "r", first=True)
 
 
 def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
-    whole = booth(tmp_path / "r", first=True)
+    whole = voter_server(tmp_path / "r", first=True)
     whole.write()
     data = (tmp_path / "r").read_bytes()
-    booth(tmp_path / "r")
+    voter_server(tmp_path / "r")
     for damaged in (
         b"",
         data[: len(data) // 2],
@@ -356,23 +356,23 @@ def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / "r").write_bytes(damaged)
         with pytest.raises(RegistryError, match=r"damaged.*peerlock voters replace"):
-            booth(tmp_path / "r")
+            voter_server(tmp_path / "r")
         with pytest.raises(RegistryError, match="damaged"):
-            booth(tmp_path / "r", first=True)
+            voter_server(tmp_path / "r", first=True)
 
 
 def test_a_record_of_another_is_refused(tmp_path: Path) -> None:
-    booth(tmp_path / "r", first=True).write()
+    voter_server(tmp_path / "r", first=True).write()
     with pytest.raises(RegistryError, match="is the record of the voter v1 of the group g, not of v2"):
-        booth(tmp_path / "r", name="v2")
+        voter_server(tmp_path / "r", name="v2")
     with pytest.raises(RegistryError, match="of the group g, not of v1 of other"):
-        booth(tmp_path / "r", group="other")
+        voter_server(tmp_path / "r", group="other")
 
 
 def test_two_processes_are_not_one_voter(tmp_path: Path) -> None:
-    first = Booth("g", "v1", (("v1", "127.0.0.1:1"),), tmp_path / "r", 1.0, first_start=True)
+    first = VoterServer("g", "v1", (("v1", "127.0.0.1:1"),), tmp_path / "r", 1.0, first_start=True)
     with pytest.raises(RegistryError, match="runs already on this host"):
-        booth(tmp_path / "r")
+        voter_server(tmp_path / "r")
     first.file.close()
 
 
@@ -414,7 +414,7 @@ def test_a_voter_without_its_record_does_not_vote_whatever_it_is_told(tmp_path: 
 
     async def whole(group: Voters) -> None:
         async with group.nodes("a", "b"):
-            await asyncio.sleep(LEASE_S)  # the voters have told each other whom they vouch for
+            await asyncio.sleep(LEASE_S)  # the voters have told each other which members they support
         group.kill("v3")
         (tmp_path / "v3").unlink()
         await refusal(group.start("v3", first=True))
@@ -481,9 +481,9 @@ def test_nonsense_closes_one_line_and_nothing_else(tmp_path: Path) -> None:
                     elif kind == 1:
                         made.sendall(b"\xff\xff\xff\xff")
                     elif kind == 2:
-                        made.sendall(enveloped(0, 0, Salute(1, "another group", "x", False)))
+                        made.sendall(enveloped(0, 0, VoterHello(1, "another group", "x", False)))
                     else:
-                        made.sendall(enveloped(0, 0, Beat(1, Peer("x", 1), 0)))
+                        made.sendall(enveloped(0, 0, Heartbeat(1, Peer("x", 1), 0)))
             async with asyncio.timeout(10), nodes[0].lock("x") as hold:
                 await asyncio.sleep(1.5 * LEASE_S)
                 hold.check()

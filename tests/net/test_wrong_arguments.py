@@ -175,8 +175,12 @@ def locked(kind: Threads, other: Member, busy: bool, free_after_s: float = 2.0) 
 
 def tickets(kind: Threads, name: str) -> tuple[int, Any, Any]:
     def look(node: Any) -> tuple[int, Any, Any]:
-        desk = node.core.table.desks.get(name)
-        return (len(desk.queue or ()), desk.holder, desk.sharers) if desk is not None else (0, None, None)
+        local_lock = node.core.table.locks.get(name)
+        return (
+            (len(local_lock.queue or ()), local_lock.holder, local_lock.sharers)
+            if local_lock is not None
+            else (0, None, None)
+        )
 
     found: tuple[int, Any, Any] = kind.do(look)
     return found
@@ -393,7 +397,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "etcd": NO_ETCDS,
     "tls": NO_TLS,
     "insecure": NO_FLAGS,
-    "stay_awake": NO_FLAGS,
+    "spin": NO_FLAGS,
     "watchdog": NO_FLAGS,
     "first_start": NO_FLAGS,
     "assume_dead": (5, True, "ben", [5], ["nobody"], b"5", Strange()),

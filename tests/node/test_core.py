@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlock.node.core import SILENCE_S, TICK_S, Core
-from peerlock.node.locks.table import NEAR_THE_END, OFTEN
+from peerlock.node.locks.table import CLOCK_CHECK_GRANTS, NEAR_THE_END
 from peerlock.node.locks.ticket import HELD, LOST, Ticket
 from peerlock.node.peer import Peer
 from peerlock.node.wire import Report
-from peerlock.node.wire_algorithms import DEFAULT, spoken
+from peerlock.node.wire_algorithms import DEFAULT, wire_algorithm
 
 A, B, C = Peer("a", 1), Peer("b", 2), Peer("c", 3)
 
@@ -37,7 +37,7 @@ def in_a_group(shell: Any) -> Core:
     for peer in (A, C):
         core.linked(peer, 0, 0.0)
         core.receive(peer, Report(1, 1, 1, (A, B, C), ()), 0.0)
-    assert core.view.epoch == 1
+    assert core.view_change.epoch == 1
     return core
 
 
@@ -93,15 +93,15 @@ def test_a_clock_that_runs_out_is_noticed_though_nobody_ever_waits() -> None:
     core.leased(5.0, 0.0)
 
     def enter(now: float) -> int:
-        ticket, desk = Ticket(), core.table.desk("x", spoken(DEFAULT))
-        desk.acquire(ticket, now)
+        ticket, local_lock = Ticket(), core.table.local_lock("x", wire_algorithm(DEFAULT))
+        local_lock.acquire(ticket, now)
         assert ticket.state == HELD
-        desk.release(ticket, now)
+        local_lock.release(ticket, now)
         return ticket.fence
 
     enter(0.0)
-    core.table.desks["x"].clock = NEAR_THE_END + 1
-    core.table.grants += OFTEN  # as many later
+    core.table.locks["x"].clock = NEAR_THE_END + 1
+    core.table.grants += CLOCK_CHECK_GRANTS  # as many later
     core.leased(6.0, 1.0)
     assert renewals == ["renew"]
     last = enter(1.0)
@@ -127,8 +127,14 @@ def test_all_that_is_lost_is_lost_before_anybody_is_told() -> None:
         core.leased(core.now + 5.0, core.now)
         holds = [Hold(), Hold()]
         for name, hold in zip("xy", holds, strict=True):
-            desk = core.table.desk(name, spoken("dijkstra-ring"))
-            hold.desk, desk.want, desk.has, desk.holder, hold.state = desk, "write", True, hold, HELD
+            local_lock = core.table.local_lock(name, wire_algorithm("dijkstra-ring"))
+            hold.local_lock, local_lock.want, local_lock.has, local_lock.holder, hold.state = (
+                local_lock,
+                "write",
+                True,
+                hold,
+                HELD,
+            )
         end()
         assert seen == [[LOST, LOST], [LOST, LOST]]
         seen.clear()

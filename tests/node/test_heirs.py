@@ -1,4 +1,4 @@
-"""Requests that are told to the heir alone, at first: five cores in one process, and every message in our hands."""
+"""Requests that are sent to the successor alone, at first: five cores in one process, and every message in our hands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from math import inf
 from typing import Any
 
 from peerlock.node.core import Core
-from peerlock.node.locks.local_lock import SOON_S, Desk
-from peerlock.node.locks.table import LATER_S
+from peerlock.node.locks.local_lock import SUCCESSOR_KNOWN_S, LocalLock
+from peerlock.node.locks.table import WITHHOLD_S_PER_MEMBER
 from peerlock.node.locks.ticket import HELD, WAITING, Ticket
 from peerlock.node.peer import Peer
 from peerlock.node.wire import LENGTH, opened
-from peerlock.node.wire_algorithms import DEFAULT, spoken
+from peerlock.node.wire_algorithms import DEFAULT, wire_algorithm
 
 
 class _Shell:
@@ -26,10 +26,10 @@ class _Shell:
             frame, data = data[LENGTH.size : LENGTH.size + length], data[LENGTH.size + length :]
             self.group.under_way.append((self.me, peer, frame))
 
-    def open_gate(self) -> bool:
+    def begin_holding(self) -> bool:
         return True
 
-    def remind_at(self, when: float) -> None:
+    def withheld_due_at(self, when: float) -> None:
         self.reminders.append(when)
 
     def confirms(self, epoch: int, members: tuple[Peer, ...]) -> bool:
@@ -65,18 +65,18 @@ class Group:
             self.cores[to].receive(source, opened(frame), self.now)
             self.cores[to].flush()
 
-    def desk(self, peer: Peer) -> Desk:
-        return self.cores[peer].table.desk("job", spoken(DEFAULT))
+    def local_lock(self, peer: Peer) -> LocalLock:
+        return self.cores[peer].table.local_lock("job", wire_algorithm(DEFAULT))
 
     def ask(self, peer: Peer) -> Ticket:
         ticket = Ticket()
-        self.desk(peer).acquire(ticket, self.now)
+        self.local_lock(peer).acquire(ticket, self.now)
         self.cores[peer].flush()
         return ticket
 
     def release(self, peer: Peer, ticket: Ticket) -> None:
-        assert ticket.desk is not None
-        ticket.desk.release(ticket, self.now)
+        assert ticket.local_lock is not None
+        ticket.local_lock.release(ticket, self.now)
         self.cores[peer].flush()
 
     def messages(self) -> int:
@@ -129,17 +129,17 @@ def test_three_members_tell_everybody_at_once() -> None:
 def test_who_asks_a_while_after_it_has_passed_it_on_tells_everybody() -> None:
     group, _, peer = just_passed_on()
     group.deliver()
-    group.now += 2 * SOON_S
+    group.now += 2 * SUCCESSOR_KNOWN_S
     before = group.messages()
     group.ask(peer)
     assert group.messages() - before == 4
 
 
 def test_what_came_too_late_for_the_heir_is_told_to_all() -> None:
-    """The privilege has gone past the heir when the request reaches it, and nobody else has heard of that request."""
+    """The privilege has gone past the successor when the request reaches it, and nobody else has heard of that request."""
     group, wishes, peer = just_passed_on()
     privilege = group.under_way.popleft()
-    late = group.ask(peer)
+    withheld = group.ask(peer)
     (request,) = group.under_way
     group.under_way = deque([privilege])
     group.deliver()
@@ -148,17 +148,17 @@ def test_what_came_too_late_for_the_heir_is_told_to_all() -> None:
         group.release(holder, wishes[holder])
         if wishes[holder] is wishes[request[1]]:
             group.deliver()
-            group.under_way.append(request)  # now the heir hears of it
+            group.under_way.append(request)  # now the successor hears of it
         group.deliver()
-    assert late.state == WAITING
+    assert withheld.state == WAITING
     core, shell = group.cores[peer], group.shells[peer]
     assert shell.reminders
-    assert shell.reminders[-1] - group.now < 6 * LATER_S
+    assert shell.reminders[-1] - group.now < 6 * WITHHOLD_S_PER_MEMBER
     group.now = shell.reminders[-1]
-    core.remind(group.now)
+    core.on_withheld_due(group.now)
     core.flush()
     group.deliver()
-    assert late.state == HELD
+    assert withheld.state == HELD
 
 
 def test_a_reminder_finds_what_was_granted_gone_and_one_is_enough() -> None:
@@ -170,7 +170,7 @@ def test_a_reminder_finds_what_was_granted_gone_and_one_is_enough() -> None:
     assert all(len(shell.reminders) <= 1 for shell in shells), "one is under way, however often something is held back"
     for peer, ticket in wishes.items():
         if ticket.state == WAITING:
-            group.desk(peer).cancel(ticket, group.now)
+            group.local_lock(peer).cancel(ticket, group.now)
     for _ in range(5):  # those wishes are over: the privilege goes past, and who held back has nothing to say
         for peer in group.peers:
             if wishes[peer].state == HELD:
@@ -178,9 +178,9 @@ def test_a_reminder_finds_what_was_granted_gone_and_one_is_enough() -> None:
         group.deliver()
     before = group.messages()
     for core in group.cores.values():
-        core.remind(group.now + 1.0)
+        core.on_withheld_due(group.now + 1.0)
     assert group.messages() == before
-    assert not any(core.table.reminded for core in group.cores.values())
+    assert not any(core.table.withheld_timer_set for core in group.cores.values())
 
 
 def test_a_new_epoch_begins_with_nothing_held_back() -> None:
@@ -188,9 +188,9 @@ def test_a_new_epoch_begins_with_nothing_held_back() -> None:
     wishes = group.all_want_it()
     for _ in range(7):
         group.turn(wishes)
-    assert any(group.desk(peer).late for peer in group.peers)
+    assert any(group.local_lock(peer).withheld for peer in group.peers)
     group.learn(2, group.peers)
-    assert not any(group.desk(peer).late for peer in group.peers)
+    assert not any(group.local_lock(peer).withheld for peer in group.peers)
     for _ in range(10):
         group.turn(wishes)
 
@@ -204,7 +204,7 @@ def test_in_a_trace_there_is_everything_that_the_algorithm_says() -> None:
     group = Group(5)
     told: Any = _Told()
     for core in group.cores.values():
-        core.table.told["job"] = told
+        core.table.observers["job"] = told
     wishes = group.all_want_it()
     before = group.messages()
     for _ in range(20):
@@ -215,21 +215,21 @@ def test_in_a_trace_there_is_everything_that_the_algorithm_says() -> None:
 def test_a_node_knows_how_long_it_waited_for_the_group_whoever_waits_at_home() -> None:
     group = Group(2)
     holder, other = sorted(group.peers, key=lambda peer: group.ask(peer).state != HELD)
-    held = group.desk(holder).holder
-    desk = group.desk(other)
+    held = group.local_lock(holder).holder
+    local_lock = group.local_lock(other)
     group.deliver()
     assert held is not None
-    assert desk.waited == desk.due_at() == inf
+    assert local_lock.waited == local_lock.due_at() == inf
     second = group.ask(other)
     group.now += 0.25
     group.release(holder, held)
     group.deliver()
-    assert desk.waited == 0.25
-    assert desk.holder is not None
+    assert local_lock.waited == 0.25
+    assert local_lock.holder is not None
     group.now += 8.0
-    group.release(other, desk.holder)
+    group.release(other, local_lock.holder)
     assert second.state == HELD, "without a message"
-    assert desk.waited == 0.25, "nobody but the group was waited for"
+    assert local_lock.waited == 0.25, "nobody but the group was waited for"
     again = group.ask(holder)
     group.deliver()
     group.release(other, second)
@@ -238,22 +238,22 @@ def test_a_node_knows_how_long_it_waited_for_the_group_whoever_waits_at_home() -
     asked_at = group.now
     group.ask(other)
     group.now += 0.125
-    assert desk.due_at() == asked_at + 0.25
+    assert local_lock.due_at() == asked_at + 0.25
 
 
 def test_where_turns_are_slow_the_others_are_told_later_and_where_they_are_very_slow_at_once() -> None:
     group = Group(5)
     wishes = group.all_want_it()
 
-    def turns_that_take(seconds: float) -> Desk:
+    def turns_that_take(seconds: float) -> LocalLock:
         last = group.peers[0]
         for _ in range(10):
             group.now += seconds
             last = group.turn(wishes)
-        return group.desk(last)
+        return group.local_lock(last)
 
-    desk = turns_that_take(2 * LATER_S)
-    wait = 4 * 2 * LATER_S  # for the four others
-    assert abs(desk.late_at() - (group.now + 2 * wait)) < LATER_S
-    assert desk.late
-    assert not turns_that_take(10 * LATER_S).late
+    local_lock = turns_that_take(2 * WITHHOLD_S_PER_MEMBER)
+    wait = 4 * 2 * WITHHOLD_S_PER_MEMBER  # for the four others
+    assert abs(local_lock.withheld_until() - (group.now + 2 * wait)) < WITHHOLD_S_PER_MEMBER
+    assert local_lock.withheld
+    assert not turns_that_take(10 * WITHHOLD_S_PER_MEMBER).withheld

@@ -7,7 +7,7 @@ import pytest
 from peerlock.algorithms import choose
 from peerlock.check.protocols.view_change import CLEAN, Group, explore
 from peerlock.check.protocols.view_mutants import MUTANTS, ViewMutant
-from peerlock.node.membership.view_change import View
+from peerlock.node.membership.view_change import ViewChange
 from peerlock.node.wire_algorithms import ON_THE_WIRE
 
 # Exact numbers: a rule that is forgotten or a state that is merged shows in them.
@@ -49,18 +49,18 @@ def test_without_a_rule_two_hold_or_nobody_goes_on(mutant: ViewMutant) -> None:
 
 
 def test_the_bookkeeping() -> None:
-    view = View("a")
-    assert view.wedged
-    assert view.learn(1, ("a", "b"))
-    assert not view.learn(1, ("a",)), "an epoch is learned once"
-    assert not view.on_report("a", 1, "mine")
-    assert view.missing() == ("b",)
-    assert view.fate(1) == "wait"
-    assert view.on_report("b", 1, "theirs")
-    assert view.begin() == (("a", "mine"), ("b", "theirs"))
-    assert not view.wedged
-    assert (view.number("a"), view.member(2)) == (1, "b")
-    assert [view.fate(epoch) for epoch in (0, 1, 2)] == ["drop", "deliver", "wait"]
-    assert view.learn(3, ("b",))
-    assert view.excluded
-    assert view.fate(3) == "drop"
+    view_change = ViewChange("a")
+    assert view_change.wedged
+    assert view_change.learn(1, ("a", "b"))
+    assert not view_change.learn(1, ("a",)), "an epoch is learned once"
+    assert not view_change.on_report("a", 1, "mine")
+    assert view_change.missing() == ("b",)
+    assert view_change.fate(1) == "wait"
+    assert view_change.on_report("b", 1, "theirs")
+    assert view_change.begin() == (("a", "mine"), ("b", "theirs"))
+    assert not view_change.wedged
+    assert (view_change.number("a"), view_change.member(2)) == (1, "b")
+    assert [view_change.fate(epoch) for epoch in (0, 1, 2)] == ["drop", "deliver", "wait"]
+    assert view_change.learn(3, ("b",))
+    assert view_change.excluded
+    assert view_change.fate(3) == "drop"

@@ -43,8 +43,8 @@ def test_the_oracle_sees_two_holders() -> None:
             self.table.opening.clear()
 
         def report(self) -> None:
-            for desk in self.table.busy():
-                desk.held = lambda: None  # type: ignore[method-assign]
+            for local_lock in self.table.busy():
+                local_lock.held = lambda: None  # type: ignore[method-assign]
             super().report()
 
     def look() -> None:

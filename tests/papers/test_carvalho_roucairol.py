@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from peerlock.algorithms.carvalho_roucairol import CarvalhoRoucairol
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 from peerlock.sim.experiment import Experiment
 from peerlock.sim.world import World
 from peerlock.trace import Keeper, Recorder
@@ -28,7 +28,7 @@ def test_cr_auth() -> None:
     class Watch(Recorder):
         world: World | None = None
 
-        def received(self, t: float, id: int, node: Node, source: Node) -> None:
+        def received(self, t: float, id: int, node: NodeId, source: NodeId) -> None:
             assert self.world is not None
             a = {j: place.algorithm.a for j, place in self.world.places.items()}
             for i, permitted in a.items():
@@ -47,7 +47,7 @@ def test_cr_order() -> None:
     for seed in range(1, 21):
         keeper = Keeper()
         Experiment(algorithm="carvalho-roucairol", nodes=2, entries=20, load="closed:0.2").prepare().run(seed, [keeper])
-        since: dict[Node, float] = {}
+        since: dict[NodeId, float] = {}
         for event in keeper.events:
             if event.event == "requested":
                 since[event.node] = event.t

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from peerlock.algorithms.dijkstra_ring import DijkstraRing, Signal, Token
-from peerlock.contract import Node, Wire
+from peerlock.contract import NodeId, Wire
 from peerlock.sim.experiment import Experiment
 from peerlock.sim.world import World
 from peerlock.trace import Recorder
@@ -23,22 +23,22 @@ class Watch(Recorder):
 
     def __init__(self) -> None:
         self.world: World | None = None
-        self.flight: dict[int, tuple[Node, Node, Wire]] = {}
+        self.flight: dict[int, tuple[NodeId, NodeId, Wire]] = {}
         self.seen: set[str] = set()
 
-    def node(self, j: Node) -> DijkstraRing:
+    def node(self, j: NodeId) -> DijkstraRing:
         assert self.world is not None
         algorithm = self.world.places[j].algorithm
         assert isinstance(algorithm, DijkstraRing)
         return algorithm
 
-    def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None:
+    def sent(self, t: float, id: int, node: NodeId, to: NodeId, message: Wire) -> None:
         self.flight[id] = (node, to, message)
         # EWD-LINK. A connection is a process with its right-hand neighbour: signals leave it, the token comes to it.
         on = [a if isinstance(m, Signal) else b for a, b, m in self.flight.values()]
         assert len(on) == len(set(on))
 
-    def received(self, t: float, id: int, node: Node, source: Node) -> None:
+    def received(self, t: float, id: int, node: NodeId, source: NodeId) -> None:
         _, _, message = self.flight.pop(id)
         process = self.node(node)
         if isinstance(message, Signal):

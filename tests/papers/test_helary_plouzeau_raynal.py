@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 from peerlock.sim.experiment import Experiment
 from peerlock.trace import Event, Keeper
 from running import assert_sound, run, run_seeds
@@ -21,9 +21,9 @@ def events_of(seed: int = 1, **settings: Any) -> list[Event]:
     return keeper.events
 
 
-def request_messages(events: list[Event]) -> dict[tuple[Node, int], list[Event]]:
+def request_messages(events: list[Event]) -> dict[tuple[NodeId, int], list[Event]]:
     """The REQ messages of every request."""
-    requests: dict[tuple[Node, int], list[Event]] = {}
+    requests: dict[tuple[NodeId, int], list[Event]] = {}
     for event in events:
         if event.kind == "REQ" and event.fields:
             requests.setdefault((event.fields["req_origin"], event.fields["req_time"]), []).append(event)
@@ -113,7 +113,7 @@ def _crossings(seed: int, as_printed: bool) -> int:
     events = events_of(seed, nodes=12, topology="regular:4", delay="adversary:3", entries=3, as_printed=as_printed)
     most = 0
     for messages in request_messages(events).values():
-        lines: dict[frozenset[Node], int] = {}
+        lines: dict[frozenset[NodeId], int] = {}
         for event in messages:
             assert isinstance(event.to, int)
             line = frozenset((event.node, event.to))
@@ -137,7 +137,7 @@ def test_hpr_l1_and_l2() -> None:
     assert {event.to for event in messages if event.id in received and isinstance(event.to, int)} == set(
         range(1, 10)
     ) - {7}
-    first: dict[Node, Node] = {}
+    first: dict[NodeId, NodeId] = {}
     by_id = {event.id: event for event in messages}
     for event in events:
         if event.event == "received" and event.id in by_id:

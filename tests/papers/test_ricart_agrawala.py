@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from peerlock.contract import Mode, Node
+from peerlock.contract import Mode, NodeId
 from peerlock.sim.experiment import Experiment
 from peerlock.trace import Keeper, Recorder
 from running import assert_sound, run, run_seeds
@@ -25,8 +25,8 @@ def test_ra_fcfs() -> None:
         Experiment(algorithm="ricart-agrawala", nodes=4, delay="adversary:3", load="closed:2").prepare().run(
             seed, [keeper]
         )
-        waiting: dict[Node, set[Node]] = {}  # who waits -> who has got its REQUEST
-        ahead: dict[Node, set[Node]] = {}  # who waits -> whose REQUEST it had got before it asked
+        waiting: dict[NodeId, set[NodeId]] = {}  # who waits -> who has got its REQUEST
+        ahead: dict[NodeId, set[NodeId]] = {}  # who waits -> whose REQUEST it had got before it asked
         sent = {event.id: event for event in keeper.events if event.event == "sent"}
         for event in keeper.events:
             if event.event == "requested":
@@ -89,14 +89,14 @@ def test_ra_rw() -> None:
 
     class Sharing(Recorder):
         def __init__(self) -> None:
-            self.inside: dict[Node, Mode] = {}
+            self.inside: dict[NodeId, Mode] = {}
             self.together = 0
 
-        def entered(self, t: float, node: Node, mode: Mode) -> None:
+        def entered(self, t: float, node: NodeId, mode: Mode) -> None:
             self.inside[node] = mode
             self.together = max(self.together, len(self.inside))
 
-        def left(self, t: float, node: Node) -> None:
+        def left(self, t: float, node: NodeId) -> None:
             del self.inside[node]
 
     sharing = Sharing()

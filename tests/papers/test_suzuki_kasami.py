@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from peerlock.contract import Node, Wire
+from peerlock.contract import NodeId, Wire
 from peerlock.trace import Keeper, Recorder
 from running import Ran, run, run_seeds
 
 
 def window_costs(ran: Ran, l: int) -> list[int]:
     """Messages of any L successive entries of a node."""
-    by_node: dict[Node, list[int]] = {}
+    by_node: dict[NodeId, list[int]] = {}
     order = iter(ran.metrics.made)
     for node in _entering(ran):
         by_node.setdefault(node, []).append(next(order).messages)
     return [sum(costs[at : at + l]) for costs in by_node.values() for at in range(len(costs) - l + 1)]
 
 
-def _entering(ran: Ran) -> list[Node]:
+def _entering(ran: Ran) -> list[NodeId]:
     keeper = Keeper()
     ran.prepared.run(recorders=[keeper])
     return [event.node for event in keeper.events if event.event == "requested"]
@@ -55,11 +55,11 @@ def test_sk_a_nth() -> None:
         def __init__(self) -> None:
             self.entries, self.off = 0, 0
 
-        def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None:
+        def sent(self, t: float, id: int, node: NodeId, to: NodeId, message: Wire) -> None:
             if node == 2 and message.kind == "REQUEST":
                 self.off = max(self.off, self.entries - getattr(message, "n", 0))
 
-        def entered(self, t: float, node: Node, mode: Any) -> None:
+        def entered(self, t: float, node: NodeId, mode: Any) -> None:
             self.entries += node == 2
 
     requests = Requests()

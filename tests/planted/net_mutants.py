@@ -71,15 +71,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "asyncio: a free lock is granted while the lease runs",
         "peerlock.net.aio.lock",
-        "if desk.free and desk.want is None and table.open and desk.mode == self.mode and now < table.until:",
-        "if desk.free and desk.want is None and table.open and desk.mode == self.mode:",
+        "            and local_lock.mode == self.mode\n            and now < table.until\n",
+        "            and local_lock.mode == self.mode\n",
         (f"{FAST}::test_nothing_is_granted_after_the_lease",),
     ),
     Mutant(
         "asyncio: the end of a body looks at the lease",
         "peerlock.net.aio.lock",
-        "if desk.free and table.open and now < table.until:",
-        "if desk.free and table.open:",
+        "if local_lock.free and table.open and now < table.until:",
+        "if local_lock.free and table.open:",
         (f"{FAST}::test_the_end_of_a_body_tells_of_the_loss",),
     ),
     Mutant(
@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "threads: whoever looks at a hold looks at the clock",
         "peerlock.net.threads.node",
-        "        if table.gate and self.now() >= table.until:\n            inner",
+        "        if table.may_hold and self.now() >= table.until:\n            inner",
         "        if False:\n            inner",
         (f"{FAST}::test_a_thread_that_looks_is_told_at_once",),
     ),
@@ -136,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "peerlock.node.quorum.voter_driver",
         """        if self.voter.record != self.saved:
             record = self.voter.record
-            self.clerk.save(record)
+            self.io.save(record)
             self.saved = record
         held, self.held = self.held, []
         for say, *what in held:
@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
             say(*what)
         if self.voter.record != self.saved:
             record = self.voter.record
-            self.clerk.save(record)
+            self.io.save(record)
             self.saved = record
 """,
         (f"{DURABILITY}::test_a_voter_says_nothing_that_it_could_forget",),
@@ -176,7 +176,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the name in the certificate at a voter",
         "peerlock.net.voters.connection",
-        "if self.party.tls is not None and certificate != salute.name:",
+        "if self.owner.tls is not None and certificate != hello.name:",
         "if False:",
         (f"{FAST}::test_a_certificate_is_for_one_name[voter]",),
     ),
@@ -204,12 +204,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "etcd: who is left out has not beaten since",
         "peerlock.net.registries.etcd",
-        '                compare += [_is(f"beat/{who:x}", seen, self.base) for who, seen in beats]\n',
+        '                compare += [_is(f"heartbeat/{who:x}", seen, self.base) for who, seen in heartbeats]\n',
         "",
         ("net/test_etcd.py::test_the_real_store_does_what_the_one_in_memory_does",),
     ),
     Mutant(
-        "a node that hangs does not beat",
+        "a node that hangs sends no heartbeat",
         "peerlock.net.registries.leased",
         "        return silent < registry.stall_s\n",
         "        return True\n",
@@ -273,7 +273,7 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a holder looks whether its directory is there",
         "peerlock.net.aio.shell",
-        "        if table.gate and not self.stands():",
+        "        if table.may_hold and not self.stands():",
         "        if False:",
         (f"{ATTACKS}::test_a_directory_that_goes_is_noticed_at_the_next_check",),
     ),

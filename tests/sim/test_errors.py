@@ -145,7 +145,7 @@ OWN = """
 from peerlock import *
 
 class MyLock(State):
-    me: Node
+    me: NodeId
 {}
 
 NotAClass = 3

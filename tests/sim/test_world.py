@@ -212,11 +212,11 @@ def test_a_delay_for_every_link(tmp_path: Path) -> None:
 
 
 def test_an_adversary_of_ones_own() -> None:
-    chosen = choose("ricart-agrawala")
+    spec = choose("ricart-agrawala")
     slow_to_3 = delays.chosen_by(lambda source, to: 9.0 if to == 3 else 1.0, bound=9.0)
     metrics = Metrics()
     members = Members((1, 2, 3), 1)
-    world = World(chosen, {1: members, 2: members, 3: members}, Network(slow_to_3), recorders=[metrics])
+    world = World(spec, {1: members, 2: members, 3: members}, Network(slow_to_3), recorders=[metrics])
     world.give_work(1, workload.parse("closed").of(1, 3, 1, 1, workload.HOLD, 0.0), closed=True)
     world.run()
     assert metrics.waits == [10.0]

@@ -61,24 +61,24 @@ def test_five_voters() -> None:
 @pytest.mark.parametrize("registry", ["embedded", "etcd"])
 def test_two_that_cannot_talk_do_not_stop_the_others(registry: str) -> None:
     """They reach everybody else, and those who decide. One of them is left out, until it reaches everybody again."""
-    with staged(Plan(registry=registry, lease_s=1.0)) as crew:
-        start_all(crew)
-        if crew.etcds is not None:
-            assert crew.etcds.leader() in crew.etcds.places
-        crew.hosts.cut(4, 5)
-        crew.hosts.cut(5, 4)
+    with staged(Plan(registry=registry, lease_s=1.0)) as cluster:
+        start_all(cluster)
+        if cluster.etcds is not None:
+            assert cluster.etcds.leader() in cluster.etcds.places
+        cluster.hosts.cut(4, 5)
+        cluster.hosts.cut(5, 4)
         end, inside = time.monotonic() + 30.0, set[int]()
         while not ({1, 2, 3} <= inside and len(inside & {4, 5}) == 1):
             assert time.monotonic() < end, inside
             since = time.monotonic()
             time.sleep(2.0)
-            inside = {host for host, when in crew.last_grants().items() if when > since}
-        crew.hosts.mend(4, 5)
-        crew.hosts.mend(5, 4)
-        _, missing = everybody_in(crew, time.monotonic(), 10.0)
+            inside = {host for host, when in cluster.last_grants().items() if when > since}
+        cluster.hosts.mend(4, 5)
+        cluster.hosts.mend(5, 4)
+        _, missing = everybody_in(cluster, time.monotonic(), 10.0)
         assert not missing
-        crew.close()
-        found, _, _ = judged(crew)
+        cluster.close()
+        found, _, _ = judged(cluster)
         assert found.ok, found
 
 

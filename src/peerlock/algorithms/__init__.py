@@ -38,7 +38,7 @@ from peerlock.algorithms import (
     suzuki_kasami_b,
     suzuki_kasami_b_as_printed,
 )  # fmt: skip
-from peerlock.contract import NOBODY, Algorithm, Members, Mode, Needs, Neighbours, Node, Ring, Shape, Wire
+from peerlock.contract import NOBODY, Algorithm, Members, Mode, Needs, Neighbours, NodeId, Ring, Shape, Wire
 from peerlock.errors import ContractError, PeerlockError, UnknownAlgorithm, UsageError
 
 
@@ -76,7 +76,7 @@ class Entry(Struct, frozen=True):
         return next(iter(self.forms.values())).needs
 
 
-class Chosen(Struct, frozen=True):
+class AlgorithmSpec(Struct, frozen=True):
     """An algorithm in one of its forms with its options filled in: what a driver needs to start nodes."""
 
     name: str
@@ -90,7 +90,7 @@ class Chosen(Struct, frozen=True):
     def needs(self) -> Needs:
         return self.algorithm.needs
 
-    def start(self, me: Node, shape: Shape, inside: Mapping[Node, Mode] = NOBODY) -> Any:
+    def start(self, me: NodeId, shape: Shape, inside: Mapping[NodeId, Mode] = NOBODY) -> Any:
         return self.algorithm.start(me, shape, inside, **self.options)
 
     @contextmanager
@@ -174,7 +174,7 @@ _ENTRIES = (
 CATALOGUE: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 
-def choose(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
+def choose(name: str, *, as_printed: bool = False, **options: Any) -> AlgorithmSpec:
     """The algorithm of that name, in the form that a user gets or as printed, with its options."""
     entry = CATALOGUE.get(name)
     if entry is None:
@@ -199,7 +199,7 @@ def choose(name: str, *, as_printed: bool = False, **options: Any) -> Chosen:
     if typed(name, "first_pass", options.pop("first_pass", False), bool):
         # The pass costs what the paper does not count.
         algorithm, claimed = TokenByFirstPass, None
-    return Chosen(name, form, algorithm, check_options(name, algorithm, options), claimed, entry.mean_only)
+    return AlgorithmSpec(name, form, algorithm, check_options(name, algorithm, options), claimed, entry.mean_only)
 
 
 def check_options(name: str, algorithm: type[Algorithm[Any]], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,4 +224,4 @@ def typed(name: str, option: str, value: Any, hint: Any) -> Any:
         raise UsageError(f"{name}: {option} must be {wanted}; got {value!r}.") from None
 
 
-__all__ = ["CATALOGUE", "Chosen", "Cost", "Entry", "Members", "Neighbours", "Ring", "Size", "choose"]
+__all__ = ["CATALOGUE", "AlgorithmSpec", "Cost", "Entry", "Members", "Neighbours", "Ring", "Size", "choose"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, State
+from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, State
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -29,17 +29,17 @@ Message: TypeAlias = Request | Reply
 
 
 class CarvalhoRoucairol(State):
-    me: Node  # ME
-    others: tuple[Node, ...]
+    me: NodeId  # ME
+    others: tuple[NodeId, ...]
     our_sequence_number: int = 0  # 0 when neither waiting nor using: the paper keeps a stale one
     hgst_sequence_number: int = 0
-    a: frozenset[Node] = frozenset()  # A[j]: j's permission is ours
-    reply_deferred: frozenset[Node] = frozenset()  # Reply_Deferred[j]
+    a: frozenset[NodeId] = frozenset()  # A[j]: j's permission is ours
+    reply_deferred: frozenset[NodeId] = frozenset()  # Reply_Deferred[j]
     using: bool = False
     waiting: bool = False
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
         others = shape.others(me)
         return cls(me, others, a=frozenset(others), using=True) if me in inside else cls(me, others)
 
@@ -70,19 +70,19 @@ class CarvalhoRoucairol(State):
         self.a, self.reply_deferred = self.a - self.reply_deferred, frozenset()
         out.idle()
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Request):
             self.on_request(source, message.n, out)
         else:
             self.on_reply(source, out)
 
-    def on_reply(self, j: Node, out: Out[Message]) -> None:
+    def on_reply(self, j: NodeId, out: Out[Message]) -> None:
         """TREAT-REPLY-MESSAGE."""
         self.a |= {j}
         if self.waiting:
             self.enter_if_permitted(out)
 
-    def on_request(self, j: Node, their_sequence_number: int, out: Out[Message]) -> None:
+    def on_request(self, j: NodeId, their_sequence_number: int, out: Out[Message]) -> None:
         """TREAT-REQUEST-MESSAGE."""
         self.hgst_sequence_number = max(self.hgst_sequence_number, their_sequence_number)
         our_priority = (their_sequence_number, j) > (self.our_sequence_number, self.me)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.carvalho_roucairol import Message, Reply, Request
 from peerlock.algorithms.interruptible import Divided, Process
-from peerlock.contract import Members, Mode, Node, Out
+from peerlock.contract import Members, Mode, NodeId, Out
 
 
 class CarvalhoRoucairolDivided(Divided, kw_only=True):
@@ -23,8 +23,8 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
 
     our_sequence_number: int = 0
     hgst_sequence_number: int = 0
-    a: frozenset[Node] = frozenset()  # A[j]
-    reply_deferred: frozenset[Node] = frozenset()
+    a: frozenset[NodeId] = frozenset()  # A[j]
+    reply_deferred: frozenset[NodeId] = frozenset()
     using: bool = False
     waiting: bool = False
     waits: bool = False  # the user is at its waitfor
@@ -32,7 +32,7 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
     j: int = 0  # how many the user's loop has looked at
 
     @classmethod
-    def prepare(cls, me: Node, shape: Members, inside: Mapping[Node, Mode], cut: tuple[str, ...]) -> Self:
+    def prepare(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode], cut: tuple[str, ...]) -> Self:
         others = shape.others(me)
         return cls(me=me, others=others, cut=cut, a=frozenset(others if me in inside else ()), using=me in inside)
 
@@ -112,7 +112,7 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
 
     # -- TREAT-REPLY-MESSAGE and TREAT-REQUEST-MESSAGE -----------------------------------------
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         self.to_be_treated(source, message, out)
 
     def first_statement(self, message: Any) -> str:

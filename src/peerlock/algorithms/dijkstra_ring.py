@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Mode, Needs, Node, Out, Ring, State
+from peerlock.contract import NOBODY, Ask, Grant, Mode, Needs, NodeId, Out, Ring, State
 
 
 class Signal(Ask, frozen=True, tag=1):
@@ -30,14 +30,14 @@ Message: TypeAlias = Signal | Token
 class DijkstraRing(State):
     needs: ClassVar[Needs] = Needs(shape=Ring)
 
-    left: Node
-    right: Node
+    left: NodeId
+    right: NodeId
     holds_token: bool
     section: Literal["noncritical", "waiting", "critical"] = "noncritical"
     black: bool = False
 
     @classmethod
-    def start(cls, me: Node, shape: Ring, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Ring, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
         holds_token = me in (inside or {shape.home})
         return cls(shape.left, shape.right, holds_token, "critical" if me in inside else "noncritical")
 
@@ -59,7 +59,7 @@ class DijkstraRing(State):
             self.send_token(out)
         out.idle()
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Signal):
             self.on_signal(out)
         else:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, ClassVar, Self
 
-from peerlock.contract import NOBODY, Algorithm, Members, Mode, Node, Out, State, Wire
+from peerlock.contract import NOBODY, Algorithm, Members, Mode, NodeId, Out, State, Wire
 
 
 class Made(Wire, frozen=True, tag=5):
@@ -29,14 +29,14 @@ class FirstPass(State):
     Then: ClassVar[type[Algorithm[Any]]]
     FirstMessages: ClassVar[tuple[type[Wire], ...]]
 
-    me: Node
+    me: NodeId
     shape: Members
     first: Any  # the state in the first algorithm; None once the token is known to exist
     then: Any = None  # the state in the second
     waiting: Mode | None = None
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
         # Somebody inside has the token already: no pass is needed to make one.
         if inside:
             return cls(me, shape, None, cls.Then.start(me, shape, inside))
@@ -53,7 +53,7 @@ class FirstPass(State):
         self.waiting = None
         self.run_then(lambda node: node.release(out))
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         if isinstance(message, self.FirstMessages):
             if self.first is not None:
                 self.run_first(lambda node, intercepted: node.receive(source, message, intercepted), out)
@@ -73,7 +73,7 @@ class FirstPass(State):
             out.broadcast(self.shape.others(self.me), Made())
             out.enter()
 
-    def change_over(self, source: Node, out: Out[Any]) -> None:
+    def change_over(self, source: NodeId, out: Out[Any]) -> None:
         elsewhere = Members(self.shape.all, home=source, delay_bound=self.shape.delay_bound)
         self.first, self.then = None, self.Then.start(self.me, elsewhere)
         mode = self.waiting
@@ -94,7 +94,7 @@ class _Intercepted:
         self._out = out
         self.entered = False
 
-    def broadcast(self, to: Iterable[Node], message: Wire) -> None:
+    def broadcast(self, to: Iterable[NodeId], message: Wire) -> None:
         self._out.broadcast(to, message)
 
     def enter(self) -> None:

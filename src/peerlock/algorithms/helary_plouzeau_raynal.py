@@ -33,7 +33,7 @@ from peerlock.contract import (
     Mode,
     Needs,
     Neighbours,
-    Node,
+    NodeId,
     Out,
     State,
     look,
@@ -45,11 +45,11 @@ from peerlock.contract import (
 class Req(Ask, frozen=True, tag=1):
     """req((req_origin, req_time), (sender, already_seen)); the sender is the message's source."""
 
-    req_origin: Node
+    req_origin: NodeId
     req_time: int
-    already_seen: frozenset[Node]
+    already_seen: frozenset[NodeId]
 
-    def charged(self, source: Node, to: Node) -> Node | None:
+    def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         return self.req_origin
 
     def asked(self) -> int | None:
@@ -60,9 +60,9 @@ class Token(Grant, frozen=True, tag=2):
     """token(lud, elec): on its way to elec."""
 
     lud: Book[int]
-    elec: Node
+    elec: NodeId
 
-    def charged(self, source: Node, to: Node) -> Node | None:
+    def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         return self.elec
 
 
@@ -72,16 +72,16 @@ Message: TypeAlias = Req | Token
 class AsPrinted(State):
     needs: ClassVar[Needs] = Needs(shape=Neighbours)
 
-    me: Node  # i
-    neighbours: tuple[Node, ...]
+    me: NodeId  # i
+    neighbours: tuple[NodeId, ...]
     c: int = 0  # C: the logical clock
     token_here: bool = False
     in_cs: bool = False
-    req_array: Book[tuple[int, Node]] = ()  # by origin: (req_time, via)
+    req_array: Book[tuple[int, NodeId]] = ()  # by origin: (req_time, via)
     lud: Book[int] = ()  # an absent name reads as -1; owner only
 
     @classmethod
-    def start(cls, me: Node, shape: Neighbours, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Neighbours, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
         return cls(me, shape.names, token_here=me in (inside or {shape.home}), in_cs=me in inside)
 
     def request(self, mode: Mode, out: Out[Message]) -> None:
@@ -103,14 +103,14 @@ class AsPrinted(State):
         self.transmit_token(out)
         out.idle()
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Req):
             self.on_req(source, message.req_origin, message.req_time, message.already_seen, out)
         else:
             self.on_token(message.lud, message.elec, out)
 
     def on_req(
-        self, sender: Node, req_origin: Node, req_time: int, already_seen: frozenset[Node], out: Out[Message]
+        self, sender: NodeId, req_origin: NodeId, req_time: int, already_seen: frozenset[NodeId], out: Out[Message]
     ) -> None:
         """receive_request."""
         if look(self.req_array, req_origin, (-1, sender))[0] >= req_time:
@@ -124,7 +124,7 @@ class AsPrinted(State):
         if self.token_here and not self.in_cs:
             self.transmit_token(out)
 
-    def on_token(self, lud: Book[int], elec: Node, out: Out[Message]) -> None:
+    def on_token(self, lud: Book[int], elec: NodeId, out: Out[Message]) -> None:
         """receive_token."""
         if elec == self.me:
             self.token_here, self.lud = True, lud
@@ -143,19 +143,19 @@ class AsPrinted(State):
             self.token_here, self.lud = False, ()
             self.send_token(lud, elec, out)
 
-    def oldest(self, x: list[tuple[Node, int]]) -> Node:
+    def oldest(self, x: list[tuple[NodeId, int]]) -> NodeId:
         return min(x)[0]
 
-    def send_token(self, lud: Book[int], elec: Node, out: Out[Message]) -> None:
+    def send_token(self, lud: Book[int], elec: NodeId, out: Out[Message]) -> None:
         _, via = look(self.req_array, elec, (-1, self.me))
         assert via != self.me, f"the token for {elec} at {self.me}, which knows no request of it: {self}"
         self.forget(elec)
         out.send(via, Token(lud, elec))
 
-    def forget(self, elec: Node) -> None:
+    def forget(self, elec: NodeId) -> None:
         self.req_array = strike(self.req_array, elec)
 
-    def rewire(self, neighbours: tuple[Node, ...]) -> None:
+    def rewire(self, neighbours: tuple[NodeId, ...]) -> None:
         """Section 7: only the neighbour sets have to be updated."""
         self.neighbours = neighbours
 
@@ -163,8 +163,8 @@ class AsPrinted(State):
 class HelaryPlouzeauRaynal(AsPrinted):
     """The two repairs and nothing else."""
 
-    def oldest(self, x: list[tuple[Node, int]]) -> Node:
+    def oldest(self, x: list[tuple[NodeId, int]]) -> NodeId:
         return min(x, key=lambda request: (request[1], request[0]))[0]
 
-    def forget(self, elec: Node) -> None:
+    def forget(self, elec: NodeId) -> None:
         pass

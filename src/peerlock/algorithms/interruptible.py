@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from peerlock.contract import NOBODY, Members, Mode, Node, Out, State, Wire
+from peerlock.contract import NOBODY, Members, Mode, NodeId, Out, State, Wire
 from peerlock.errors import UsageError
 
 Process = Literal["user", "treat"]
@@ -29,22 +29,22 @@ class Divided(State, kw_only=True):
 
     statements: ClassVar[tuple[str, ...]]  # where a cut is possible, in the order printed
 
-    me: Node
-    others: tuple[Node, ...]
+    me: NodeId
+    others: tuple[NodeId, ...]
     cut: tuple[str, ...]
     user: str = ""  # the statement before which the user was interrupted
     treat: str = ""  # the same for the process that treats messages
     at_wait: bool = False  # the user waits for the token
     mail: tuple[Any, ...] = ()  # tokens that came when the user was not at its wait
-    treated: tuple[Node, Any] | None = None  # the message under treatment
-    unread: tuple[tuple[Node, Any], ...] = ()  # messages that came meanwhile
+    treated: tuple[NodeId, Any] | None = None  # the message under treatment
+    unread: tuple[tuple[NodeId, Any], ...] = ()  # messages that came meanwhile
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, cut: str = "") -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, cut: str = "") -> Self:
         return cls.prepare(me, shape, inside, cls.places(cut))
 
     @classmethod
-    def prepare(cls, me: Node, shape: Members, inside: Mapping[Node, Mode], cut: tuple[str, ...]) -> Self:
+    def prepare(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode], cut: tuple[str, ...]) -> Self:
         raise NotImplementedError  # a subclass knows its variables
 
     @classmethod
@@ -99,7 +99,7 @@ class Divided(State, kw_only=True):
         """Take over what the token carries; the statement that follows."""
         raise NotImplementedError  # a subclass knows its token
 
-    def to_be_treated(self, source: Node, message: Wire, out: Out[Any]) -> None:
+    def to_be_treated(self, source: NodeId, message: Wire, out: Out[Any]) -> None:
         """A message for the process that treats messages; it waits if that one is busy."""
         self.unread = (*self.unread, (source, message))
         self.treat_next(out)

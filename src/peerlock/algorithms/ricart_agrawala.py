@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Literal, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, State
+from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, State
 from peerlock.errors import UsageError
 
 
@@ -45,17 +45,19 @@ def time_for_an_answer(shape: Members, timeout: float | None) -> float:
 
 
 class RicartAgrawala(State):
-    me: Node
-    others: tuple[Node, ...]
+    me: NodeId
+    others: tuple[NodeId, ...]
     own_counts: bool = False
     phase: Literal["idle", "waiting", "inside"] = "idle"
     our_sequence_number: int = 0  # 0 when idle
     highest_sequence_number: int = 0
-    awaited: frozenset[Node] = frozenset()  # who has not yet replied
-    deferred: frozenset[Node] = frozenset()  # whom we owe a reply
+    awaited: frozenset[NodeId] = frozenset()  # who has not yet replied
+    deferred: frozenset[NodeId] = frozenset()  # whom we owe a reply
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, own_counts: bool = False) -> Self:
+    def start(
+        cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, own_counts: bool = False
+    ) -> Self:
         # Who is inside needs no number: it defers everybody until it leaves.
         return cls(me, shape.others(me), own_counts, "inside" if me in inside else "idle")
 
@@ -80,13 +82,13 @@ class RicartAgrawala(State):
         for j in self.others:
             out.send(j, request)
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         if isinstance(message, Request):
             self.on_request(source, message.n, out)
         else:
             self.on_reply(source, out)
 
-    def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
+    def on_request(self, j: NodeId, n: int, out: Out[Any]) -> None:
         """Reply at once if the requesting node has priority, otherwise defer the reply."""
         self.highest_sequence_number = max(self.highest_sequence_number, n)
         if self.defers(j, n):
@@ -94,10 +96,10 @@ class RicartAgrawala(State):
         else:
             out.send(j, Reply())
 
-    def defers(self, j: Node, n: int) -> bool:
+    def defers(self, j: NodeId, n: int) -> bool:
         return self.phase == "inside" or (self.phase == "waiting" and (self.our_sequence_number, self.me) < (n, j))
 
-    def on_reply(self, j: Node, out: Out[Any]) -> None:
+    def on_reply(self, j: NodeId, out: Out[Any]) -> None:
         """With a REPLY from all nodes, enter."""
         self.awaited -= {j}
         self.enter_if_permitted(out)

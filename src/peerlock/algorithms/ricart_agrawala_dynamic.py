@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from peerlock.algorithms.ricart_agrawala import RicartAgrawala
-from peerlock.contract import NOBODY, Members, Mode, Node, Out, Wire
+from peerlock.contract import NOBODY, Members, Mode, NodeId, Out, Wire
 
 
 class Insert(Wire, frozen=True, tag=3):
@@ -29,7 +29,7 @@ class Insert(Wire, frozen=True, tag=3):
 class Inserted(Wire, frozen=True, tag=4):
     """Done; here are my list and the highest sequence number I know."""
 
-    nodes: frozenset[Node]
+    nodes: frozenset[NodeId]
     highest_sequence_number: int
 
 
@@ -45,11 +45,13 @@ class RicartAgrawalaDynamic(RicartAgrawala):
     """`others` is the list of nodes."""
 
     membership: Literal["outside", "joining", "member", "leaving", "gone"] = "member"
-    unanswered: frozenset[Node] = frozenset()  # who has not yet answered our INSERT or REMOVE
-    leavers: frozenset[Node] = frozenset()  # whose REMOVE we acknowledge once they have replied
+    unanswered: frozenset[NodeId] = frozenset()  # who has not yet answered our INSERT or REMOVE
+    leavers: frozenset[NodeId] = frozenset()  # whose REMOVE we acknowledge once they have replied
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, own_counts: bool = False) -> Self:
+    def start(
+        cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, own_counts: bool = False
+    ) -> Self:
         """A node that is not in `shape.all` is a newcomer: it knows these nodes, and `join` inserts it."""
         node = super().start(me, shape, inside, own_counts=own_counts)
         node.membership = "member" if me in shape.all else "outside"
@@ -60,7 +62,7 @@ class RicartAgrawalaDynamic(RicartAgrawala):
         self.membership, nodes, self.others = "joining", frozenset(self.others), ()
         self.ask_to_be_placed(nodes, out)
 
-    def ask_to_be_placed(self, nodes: frozenset[Node], out: Out[Any]) -> None:
+    def ask_to_be_placed(self, nodes: frozenset[NodeId], out: Out[Any]) -> None:
         new = nodes - {self.me, *self.others}
         self.others = tuple(sorted({*self.others, *new}))
         self.unanswered |= new
@@ -75,7 +77,7 @@ class RicartAgrawalaDynamic(RicartAgrawala):
             out.send(j, Remove())
         self.finish_if_answered(out)
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         if self.membership == "gone":
             return
         if isinstance(message, Insert):
@@ -94,7 +96,7 @@ class RicartAgrawalaDynamic(RicartAgrawala):
             super().receive(source, message, out)
         self.acknowledge(out)
 
-    def on_insert(self, j: Node, out: Out[Any]) -> None:
+    def on_insert(self, j: NodeId, out: Out[Any]) -> None:
         # Our own pending request counts: the newcomer must be later than it.
         highest = max(self.highest_sequence_number, self.our_sequence_number)
         out.send(j, Inserted(frozenset(self.others), highest))

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.ricart_agrawala import Reply, RicartAgrawala, time_for_an_answer
-from peerlock.contract import NOBODY, Book, Grant, Members, Mode, Needs, Node, Out, Wire, look, note
+from peerlock.contract import NOBODY, Book, Grant, Members, Mode, Needs, NodeId, Out, Wire, look, note
 from peerlock.errors import UsageError
 
 
@@ -38,7 +38,7 @@ class YesIAmHere(Wire, frozen=True, tag=4):
 class Failed(Wire, frozen=True, tag=5):
     """The notification that a node has failed."""
 
-    node: Node
+    node: NodeId
 
 
 class ReplyTo(Grant, frozen=True, tag=6):
@@ -53,14 +53,14 @@ class AsPrinted(RicartAgrawala):
     needs: ClassVar[Needs] = Needs(delay_bound=True)
 
     timeout: float = 0.0
-    silent: frozenset[Node] = frozenset()  # asked ARE_YOU_THERE, no answer yet
+    silent: frozenset[NodeId] = frozenset()  # asked ARE_YOU_THERE, no answer yet
 
     @classmethod
     def start(
         cls,
-        me: Node,
+        me: NodeId,
         shape: Members,
-        inside: Mapping[Node, Mode] = NOBODY,
+        inside: Mapping[NodeId, Mode] = NOBODY,
         *,
         own_counts: bool = False,
         timeout: float | None = None,
@@ -88,7 +88,7 @@ class AsPrinted(RicartAgrawala):
         if self.awaited:
             out.timer("reply", self.timeout)
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         self.silent -= {source}
         match message:
             case AreYouThere(n):
@@ -100,16 +100,16 @@ class AsPrinted(RicartAgrawala):
             case _:
                 super().receive(source, message, out)
 
-    def on_are_you_there(self, j: Node, n: int, out: Out[Any]) -> None:
+    def on_are_you_there(self, j: NodeId, n: int, out: Out[Any]) -> None:
         """If a response is deferred, YES_I_AM_HERE; if not, REPLY."""
         out.send(j, YesIAmHere() if j in self.deferred else Reply())
 
-    def on_failed(self, j: Node, out: Out[Any]) -> None:
+    def on_failed(self, j: NodeId, out: Out[Any]) -> None:
         """Nodes waiting for a REPLY from the failed node pretend it was received."""
         self.strike_off(j)
         self.enter_if_permitted(out)
 
-    def strike_off(self, j: Node) -> None:
+    def strike_off(self, j: NodeId) -> None:
         self.others = tuple(k for k in self.others if k != j)
         self.awaited, self.silent, self.deferred = self.awaited - {j}, self.silent - {j}, self.deferred - {j}
 
@@ -122,9 +122,9 @@ class RicartAgrawalaFailures(AsPrinted):
     @classmethod
     def start(
         cls,
-        me: Node,
+        me: NodeId,
         shape: Members,
-        inside: Mapping[Node, Mode] = NOBODY,
+        inside: Mapping[NodeId, Mode] = NOBODY,
         *,
         own_counts: bool = True,
         timeout: float | None = None,
@@ -133,7 +133,7 @@ class RicartAgrawalaFailures(AsPrinted):
             raise UsageError("own_counts cannot be false here: two requests of one node need different numbers.")
         return super().start(me, shape, inside, own_counts=True, timeout=timeout)
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         if isinstance(message, ReplyTo):
             self.silent -= {source}
             if message.n == self.our_sequence_number:
@@ -141,7 +141,7 @@ class RicartAgrawalaFailures(AsPrinted):
         else:
             super().receive(source, message, out)
 
-    def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
+    def on_request(self, j: NodeId, n: int, out: Out[Any]) -> None:
         self.highest_sequence_number = max(self.highest_sequence_number, n)
         self.asked = note(self.asked, j, max(n, look(self.asked, j, 0)))
         if self.defers(j, n):
@@ -149,7 +149,7 @@ class RicartAgrawalaFailures(AsPrinted):
         else:
             out.send(j, ReplyTo(n))
 
-    def on_are_you_there(self, j: Node, n: int, out: Out[Any]) -> None:
+    def on_are_you_there(self, j: NodeId, n: int, out: Out[Any]) -> None:
         self.on_request(j, n, out)
         if j in self.deferred:
             out.send(j, YesIAmHere())

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.ricart_agrawala import Request, RicartAgrawala, time_for_an_answer
-from peerlock.contract import NOBODY, Grant, Members, Mode, Needs, Node, Out
+from peerlock.contract import NOBODY, Grant, Members, Mode, Needs, NodeId, Out
 
 
 class Deferred(Grant, frozen=True, tag=3):
@@ -28,14 +28,14 @@ class RicartAgrawalaImplicit(RicartAgrawala):
 
     timeout: float = 0.0
     in_time: bool = False  # a DEFERRED may still arrive
-    early: frozenset[Node] = frozenset()  # whose REPLY came before its DEFERRED
+    early: frozenset[NodeId] = frozenset()  # whose REPLY came before its DEFERRED
 
     @classmethod
     def start(
         cls,
-        me: Node,
+        me: NodeId,
         shape: Members,
-        inside: Mapping[Node, Mode] = NOBODY,
+        inside: Mapping[NodeId, Mode] = NOBODY,
         *,
         own_counts: bool = False,
         timeout: float | None = None,
@@ -56,26 +56,26 @@ class RicartAgrawalaImplicit(RicartAgrawala):
         for j in self.others:
             out.send(j, request)
 
-    def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
+    def on_request(self, j: NodeId, n: int, out: Out[Any]) -> None:
         """Send DEFERRED, or nothing."""
         self.highest_sequence_number = max(self.highest_sequence_number, n)
         if self.defers(j, n):
             self.deferred |= {j}
             out.send(j, Deferred())
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         if isinstance(message, Deferred):
             self.on_deferred(source)
         else:
             super().receive(source, message, out)
 
-    def on_deferred(self, j: Node) -> None:
+    def on_deferred(self, j: NodeId) -> None:
         if j in self.early:
             self.early -= {j}
         else:
             self.awaited |= {j}
 
-    def on_reply(self, j: Node, out: Out[Any]) -> None:
+    def on_reply(self, j: NodeId, out: Out[Any]) -> None:
         if j not in self.awaited:
             self.early |= {j}
         super().on_reply(j, out)

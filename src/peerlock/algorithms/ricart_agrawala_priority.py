@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from peerlock.algorithms.ricart_agrawala import RicartAgrawala
-from peerlock.contract import NOBODY, Members, Mode, Node
+from peerlock.contract import NOBODY, Members, Mode, NodeId
 from peerlock.errors import UsageError
 
 
@@ -21,9 +21,9 @@ class RicartAgrawalaPriority(RicartAgrawala):
     @classmethod
     def start(
         cls,
-        me: Node,
+        me: NodeId,
         shape: Members,
-        inside: Mapping[Node, Mode] = NOBODY,
+        inside: Mapping[NodeId, Mode] = NOBODY,
         *,
         own_counts: bool = False,
         increments: tuple[int, ...] | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.ricart_agrawala import Reply, RicartAgrawala
-from peerlock.contract import NOBODY, Ask, Members, Mode, Needs, Node, Out
+from peerlock.contract import NOBODY, Ask, Members, Mode, Needs, NodeId, Out
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -26,7 +26,9 @@ class RicartAgrawalaRW(RicartAgrawala):
     mode: Mode = "write"  # of our request; "write" when idle
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, own_counts: bool = False) -> Self:
+    def start(
+        cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, own_counts: bool = False
+    ) -> Self:
         node = super().start(me, shape, inside, own_counts=own_counts)
         node.mode = inside.get(me, "write")
         return node
@@ -40,13 +42,13 @@ class RicartAgrawalaRW(RicartAgrawala):
         for j in self.others:
             out.send(j, request)
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         if isinstance(message, Request):
             self.on_rw_request(source, message.n, message.mode, out)
         else:
             self.on_reply(source, out)
 
-    def on_rw_request(self, j: Node, n: int, mode: Mode, out: Out[Any]) -> None:
+    def on_rw_request(self, j: NodeId, n: int, mode: Mode, out: Out[Any]) -> None:
         """Readers REPLY at once to readers; writers behave as usual."""
         if mode == "read" and self.mode == "read":
             self.highest_sequence_number = max(self.highest_sequence_number, n)

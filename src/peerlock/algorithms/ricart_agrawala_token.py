@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
 
 
 class Request(Ask, frozen=True, tag=3):
@@ -33,8 +33,8 @@ Message: TypeAlias = Request | Token
 
 
 class RicartAgrawalaToken(State):
-    me: Node  # ME
-    others: tuple[Node, ...]  # ME + 1, ..., N, 1, ..., ME - 1: the order of the search
+    me: NodeId  # ME
+    others: tuple[NodeId, ...]  # ME + 1, ..., N, 1, ..., ME - 1: the order of the search
     request_data: Row  # highest sequence number heard from each node
     token_data: Row = ()  # what the token remembers from its last visit to each node; holder only
     our_sequence_number: int = 0
@@ -42,7 +42,7 @@ class RicartAgrawalaToken(State):
     in_critical_section: bool = False
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
         others = sorted(shape.others(me), key=lambda j: (j < me, j))
         node = cls(me, tuple(others), row(shape.all, 0))
         if me in (inside or {shape.home}):
@@ -58,7 +58,7 @@ class RicartAgrawalaToken(State):
         self.our_sequence_number += 1
         out.broadcast(self.others, Request(self.our_sequence_number))
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Request):
             self.on_request(source, message.n, out)
         else:
@@ -87,7 +87,7 @@ class RicartAgrawalaToken(State):
                 self.have_token, self.token_data = False, ()
                 return
 
-    def on_request(self, j: Node, their_sequence_number: int, out: Out[Message]) -> None:
+    def on_request(self, j: NodeId, their_sequence_number: int, out: Out[Message]) -> None:
         """treat_request_message."""
         self.request_data = put(self.request_data, j, max(self.request_data[j], their_sequence_number))
         if self.have_token and not self.in_critical_section:

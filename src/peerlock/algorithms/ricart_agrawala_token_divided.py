@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.interruptible import Divided, Process
 from peerlock.algorithms.ricart_agrawala_token import Message, Request, Token
-from peerlock.contract import Members, Mode, Node, Out, Row, put, row
+from peerlock.contract import Members, Mode, NodeId, Out, Row, put, row
 
 
 class RicartAgrawalaTokenDivided(Divided, kw_only=True):
@@ -29,7 +29,7 @@ class RicartAgrawalaTokenDivided(Divided, kw_only=True):
     treat_j: int = 0  # and called from treat_request_message
 
     @classmethod
-    def prepare(cls, me: Node, shape: Members, inside: Mapping[Node, Mode], cut: tuple[str, ...]) -> Self:
+    def prepare(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode], cut: tuple[str, ...]) -> Self:
         others = tuple(sorted(shape.others(me), key=lambda j: (j < me, j)))
         zeros = row(shape.all, 0)
         return cls(
@@ -49,7 +49,7 @@ class RicartAgrawalaTokenDivided(Divided, kw_only=True):
         out.broadcast(self.others, Request(self.our_sequence_number))
         return self.wait(out)
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Token):
             self.token_came(message, out)
         else:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -27,10 +27,10 @@ class Request(Ask, frozen=True, tag=1):
 class Privilege(Grant, frozen=True, tag=2):
     """PRIVILEGE(Q, LN)."""
 
-    q: tuple[Node, ...]
+    q: tuple[NodeId, ...]
     ln: Row
 
-    def heir(self) -> Node | None:
+    def successor(self) -> NodeId | None:
         """The first of Q has the privilege after the one it is sent to, and puts whoever it has heard of into Q. A
         REQUEST(j, n) that was granted says nothing to anybody: LN[j] is n by then, and RN[j] is a maximum.
         """
@@ -41,16 +41,16 @@ Message: TypeAlias = Request | Privilege
 
 
 class SuzukiKasamiA(State):
-    me: Node  # I
-    others: tuple[Node, ...]  # {1, 2, ..., N} - {I}
+    me: NodeId  # I
+    others: tuple[NodeId, ...]  # {1, 2, ..., N} - {I}
     rn: Row  # RN[j]: highest request number heard from j
     ln: Row = ()  # LN[j]: number of j's last granted request; holder only
-    q: tuple[Node, ...] = ()  # Q: waiting nodes, next first; holder only
+    q: tuple[NodeId, ...] = ()  # Q: waiting nodes, next first; holder only
     have_privilege: bool = False
     requesting: bool = False  # waiting or inside
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
         start = row(shape.all, -1)
         if me not in (inside or {shape.home}):
             return cls(me, shape.others(me), start)
@@ -67,13 +67,13 @@ class SuzukiKasamiA(State):
         for j in self.others:
             out.send(j, request)
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Request):
             self.on_request(source, message.n, out)
         else:
             self.on_privilege(message.q, message.ln, out)
 
-    def on_privilege(self, q: tuple[Node, ...], ln: Row, out: Out[Message]) -> None:
+    def on_privilege(self, q: tuple[NodeId, ...], ln: Row, out: Out[Message]) -> None:
         """P1, the end of the wait."""
         assert self.requesting and not self.have_privilege, f"privilege for node {self.me}, which does not wait: {self}"
         self.q, self.ln, self.have_privilege = q, ln, True
@@ -91,14 +91,14 @@ class SuzukiKasamiA(State):
         self.requesting = False
         out.idle()
 
-    def on_request(self, j: Node, n: int, out: Out[Message]) -> None:
+    def on_request(self, j: NodeId, n: int, out: Out[Message]) -> None:
         """P2."""
         if n > self.rn[j]:  # RN[j] := max(RN[j], n)
             self.rn = put(self.rn, j, n)
         if self.have_privilege and not self.requesting and self.rn[j] == self.ln[j] + 1:
             self.pass_privilege(j, self.q, out)
 
-    def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Message]) -> None:
+    def pass_privilege(self, to: NodeId, q: tuple[NodeId, ...], out: Out[Message]) -> None:
         out.send(to, Privilege(q, self.ln))
         # Q and LN leave with the privilege. The paper keeps stale copies; forgetting
         # them changes no behaviour and makes equal situations equal states.

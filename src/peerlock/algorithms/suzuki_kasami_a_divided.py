@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.interruptible import Divided, Process
 from peerlock.algorithms.suzuki_kasami_a import Message, Privilege, Request
-from peerlock.contract import Members, Mode, Node, Out, Row, put, row
+from peerlock.contract import Members, Mode, NodeId, Out, Row, put, row
 
 
 class SuzukiKasamiADivided(Divided, kw_only=True):
@@ -22,13 +22,13 @@ class SuzukiKasamiADivided(Divided, kw_only=True):
 
     rn: Row  # RN
     ln: Row  # LN; the figure keeps a stale copy, and here it can matter
-    q: tuple[Node, ...] = ()  # Q
+    q: tuple[NodeId, ...] = ()  # Q
     have_privilege: bool = False
     requesting: bool = False
     j: int = 0  # how many the loop of P1 has looked at
 
     @classmethod
-    def prepare(cls, me: Node, shape: Members, inside: Mapping[Node, Mode], cut: tuple[str, ...]) -> Self:
+    def prepare(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode], cut: tuple[str, ...]) -> Self:
         start = row(shape.all, -1)
         return cls(
             me=me, others=shape.others(me), cut=cut, rn=start, ln=start,
@@ -56,7 +56,7 @@ class SuzukiKasamiADivided(Divided, kw_only=True):
             out.send(j, Request(self.rn[self.me]))
         return self.wait(out)
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Privilege):
             self.token_came(message, out)
         else:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from peerlock.algorithms.suzuki_kasami_b_as_printed import AsPrinted, Privilege
-from peerlock.contract import NOBODY, Members, Mode, Node, Out, Row, put, row
+from peerlock.contract import NOBODY, Members, Mode, NodeId, Out, Row, put, row
 
 
 class PrivilegeWithRounds(Privilege, frozen=True, tag=4):
@@ -36,7 +36,7 @@ class SuzukiKasamiB(AsPrinted):
     ln_round: Row = ()  # the round of LN[j], a bit; holder only
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, l: int = 2) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, l: int = 2) -> Self:
         node = super().start(me, shape, inside, l=l)
         node.rn_round = row(shape.all, 0)
         node.ln_round = node.rn_round if node.have_privilege else ()
@@ -48,12 +48,12 @@ class SuzukiKasamiB(AsPrinted):
             self.turn(self.me)
         super().request(mode, out)
 
-    def on_request(self, j: Node, n: int, out: Out[Any]) -> None:
+    def on_request(self, j: NodeId, n: int, out: Out[Any]) -> None:
         if self.request_count[j] == 0:
             self.turn(j)
         super().on_request(j, n, out)
 
-    def turn(self, j: Node) -> None:
+    def turn(self, j: NodeId) -> None:
         self.rn_round = put(self.rn_round, j, 1 - self.rn_round[j])
 
     def on_privilege(self, privilege: Privilege, out: Out[Any]) -> None:
@@ -73,11 +73,11 @@ class SuzukiKasamiB(AsPrinted):
         self.asked = False
         super().finish(out)
 
-    def waits(self, j: Node) -> bool:
+    def waits(self, j: NodeId) -> bool:
         # The next number: one more in the same round, or the first of the other round.
         other_round = self.rn_round[j] != self.ln_round[j]
         return super().waits(j) and other_round == (self.rn[j] == 0)
 
-    def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Any]) -> None:
+    def pass_privilege(self, to: NodeId, q: tuple[NodeId, ...], out: Out[Any]) -> None:
         out.send(to, PrivilegeWithRounds(q, self.ln, self.ln_round))
         self.q, self.ln, self.ln_round, self.have_privilege = (), (), (), False

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, Node, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
 from peerlock.errors import UsageError
 
 
@@ -27,7 +27,7 @@ class Request(Ask, frozen=True, tag=1):
 class Privilege(Grant, frozen=True, tag=2):
     """PRIVILEGE(Q, LN)."""
 
-    q: tuple[Node, ...]
+    q: tuple[NodeId, ...]
     ln: Row
 
 
@@ -39,13 +39,13 @@ Message: TypeAlias = Request | Privilege | Reply
 
 
 class AsPrinted(State):
-    me: Node  # I
-    others: tuple[Node, ...]  # {1, 2, ..., N} - {I}
+    me: NodeId  # I
+    others: tuple[NodeId, ...]  # {1, 2, ..., N} - {I}
     l: int  # L
     rn: Row  # RN[j]: youngest request number heard from j
     request_count: Row  # RequestCount[j]: how many of j's round have arrived here
     ln: Row = ()  # LN[j]: number of j's last granted request; holder only
-    q: tuple[Node, ...] = ()  # Q: waiting nodes, next first; holder only
+    q: tuple[NodeId, ...] = ()  # Q: waiting nodes, next first; holder only
     have_privilege: bool = False
     requesting: bool = False  # waiting, inside or at the wait for REPLYs
     reply_count: int = 0
@@ -53,7 +53,7 @@ class AsPrinted(State):
     unread: tuple[Privilege, ...] = ()  # arrived when P1 was not at its wait; read at the next one
 
     @classmethod
-    def start(cls, me: Node, shape: Members, inside: Mapping[Node, Mode] = NOBODY, *, l: int = 2) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, l: int = 2) -> Self:
         if l < 2:
             raise UsageError(f"Algorithm B counts requests modulo L and needs L >= 2; got L = {l}.")
         node = cls(me, shape.others(me), l, rn=row(shape.all, -1), request_count=row(shape.all, 0))
@@ -75,7 +75,7 @@ class AsPrinted(State):
             privilege, self.unread = self.unread[0], self.unread[1:]
             self.on_privilege(privilege, out)
 
-    def receive(self, source: Node, message: Message, out: Out[Message]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if isinstance(message, Request):
             self.on_request(source, message.n, out)
         elif isinstance(message, Privilege):
@@ -117,7 +117,7 @@ class AsPrinted(State):
         self.requesting = self.ending = False
         out.idle()
 
-    def on_request(self, j: Node, n: int, out: Out[Message]) -> None:
+    def on_request(self, j: NodeId, n: int, out: Out[Message]) -> None:
         """P2."""
         self.request_count = put(self.request_count, j, self.request_count[j] + 1)
         if self.request_count[j] == self.l:
@@ -134,10 +134,10 @@ class AsPrinted(State):
         if self.ending and self.reply_count == len(self.others):
             self.end_round(out)
 
-    def waits(self, j: Node) -> bool:
+    def waits(self, j: NodeId) -> bool:
         return self.rn[j] == (self.ln[j] + 1) % self.l
 
-    def pass_privilege(self, to: Node, q: tuple[Node, ...], out: Out[Message]) -> None:
+    def pass_privilege(self, to: NodeId, q: tuple[NodeId, ...], out: Out[Message]) -> None:
         out.send(to, Privilege(q, self.ln))
         # The figure keeps stale copies of Q and LN; forgetting them changes no behaviour.
         self.q, self.ln, self.have_privilege = (), (), False

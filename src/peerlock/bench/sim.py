@@ -23,7 +23,7 @@ from typing import Any
 
 from peerlock.algorithms import CATALOGUE, choose
 from peerlock.algorithms.suzuki_kasami_a import Request
-from peerlock.contract import Members, Node, Wire
+from peerlock.contract import Members, NodeId, Wire
 from peerlock.errors import UsageError
 from peerlock.observe.metrics import Metrics
 from peerlock.sim.experiment import Experiment
@@ -51,15 +51,15 @@ def simpy_4(messages: int) -> float:
     stores = {j: simpy.Store(env) for j in range(1, NODES + 1)}
     sent = 0
 
-    def carry(source: Node, to: Node, message: Wire) -> Generator[Any, Any, None]:
+    def carry(source: NodeId, to: NodeId, message: Wire) -> Generator[Any, Any, None]:
         yield env.timeout(0.5 + draw())
         yield stores[to].put((source, message))
 
     class Out:
-        def __init__(self, me: Node) -> None:
+        def __init__(self, me: NodeId) -> None:
             self.me, self.entered = me, env.event()
 
-        def send(self, to: Node, message: Wire) -> None:
+        def send(self, to: NodeId, message: Wire) -> None:
             nonlocal sent
             sent += 1
             env.process(carry(self.me, to, message))
@@ -84,10 +84,10 @@ def simpy_4(messages: int) -> float:
             yield env.timeout(0.1)
             algorithm.release(out)
 
-    chosen, shape = choose("suzuki-kasami-a"), Members(tuple(stores), 1)
+    spec, shape = choose("suzuki-kasami-a"), Members(tuple(stores), 1)
     users = []
     for j in stores:
-        algorithm, out = chosen.start(j, shape), Out(j)
+        algorithm, out = spec.start(j, shape), Out(j)
         env.process(node(algorithm, out))
         users.append(env.process(user(algorithm, out)))
     began = time.perf_counter()
@@ -96,10 +96,10 @@ def simpy_4(messages: int) -> float:
 
 
 def heapq_loop(messages: int) -> float:
-    queue: list[tuple[float, int, Node, Node, Request]] = []
+    queue: list[tuple[float, int, NodeId, NodeId, Request]] = []
     number, uniform = count(), random.Random(1).uniform
 
-    def receive(now: float, source: Node, to: Node, message: Request) -> None:
+    def receive(now: float, source: NodeId, to: NodeId, message: Request) -> None:
         heappush(queue, (now + uniform(0.5, 1.5), next(number), to, source, Request(message.n + 1)))
 
     for _ in range(NODES * (NODES - 1)):

@@ -17,9 +17,9 @@ from peerlock.check.partial_order import Class, Early, unfit
 from peerlock.check.properties import Checks, EverybodyEnters, Property
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import NotSymmetric, Symmetry
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 
-Groups: TypeAlias = Mapping[str, list[dict[Node, Node]]]
+Groups: TypeAlias = Mapping[str, list[dict[NodeId, NodeId]]]
 SHORTEN = 5_000_000  # states that are explored without a reduction to find the shortest way to what one has found
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from peerlock.check.engine import Cells, Outgrown
 from peerlock.check.search import TICK, Search, Step
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 
 Indices = NDArray[np.int64]
 
@@ -30,7 +30,7 @@ Indices = NDArray[np.int64]
 class Lasso(Struct, frozen=True):
     """Somebody starves: the way to the loop, and the loop."""
 
-    node: Node
+    node: NodeId
     stem: tuple[Step, ...]
     loop: tuple[Step, ...]
 
@@ -93,7 +93,7 @@ class Graph:
 
     # -- looking for a place to starve in -------------------------------------------------------
 
-    def waiting(self, node: Node) -> NDArray[np.bool_]:
+    def waiting(self, node: NodeId) -> NDArray[np.bool_]:
         """In which states a node is in the middle of an invocation and not inside."""
         at = self.model.place[node]
         column = self.model.columns[at]
@@ -103,7 +103,7 @@ class Graph:
         cells = np.concatenate([self.search.rows(level, slice(None))[at] for level in self.search.levels])[self.order]
         return np.asarray(waits[cells], bool)
 
-    def starves(self, node: Node) -> Lasso | None:
+    def starves(self, node: NodeId) -> Lasso | None:
         """A fair run in which `node` waits for ever, or None: there is none."""
         here = self.waiting(node)
         inside = here[self.source] & here[self.target]
@@ -125,7 +125,7 @@ class Graph:
         always = (open_in == len(component)) & np.array(self.obliging)
         return not bool((always & ~met).any())
 
-    def _lasso(self, node: Node, component: Indices) -> Lasso:
+    def _lasso(self, node: NodeId, component: Indices) -> Lasso:
         member = set(component.tolist())
         edges: dict[int, list[tuple[int, int, int]]] = {state: [] for state in member}
         enabled: dict[int, set[int]] = {state: set() for state in member}

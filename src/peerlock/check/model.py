@@ -27,9 +27,9 @@ from copy import copy
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-from peerlock.algorithms import Chosen
+from peerlock.algorithms import AlgorithmSpec
 from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer, OneChangeAtATime
-from peerlock.contract import NOBODY, Effects, Members, Mode, Node, Shape, Wire
+from peerlock.contract import NOBODY, Effects, Members, Mode, NodeId, Shape, Wire
 from peerlock.errors import ContractError
 from peerlock.trace import told
 from peerlock.user_algorithm import check_message, check_state, has_order, twin
@@ -55,7 +55,7 @@ class Local(NamedTuple):
 class Letter(NamedTuple):
     """A message under way to a node."""
 
-    source: Node
+    source: NodeId
     message: Wire
     ticks: int = 0  # to go until it must have arrived; 0 without a clock
 
@@ -73,7 +73,7 @@ class Action(NamedTuple):
 class Column:
     """The cells of one node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeId) -> None:
         self.node = node
         self.cells: list[tuple[int, Inbox]] = []  # cell -> (local, inbox)
         self.ids: dict[tuple[int, Inbox], int] = {}
@@ -123,15 +123,15 @@ class Model:
 
     def __init__(
         self,
-        chosen: Chosen,
-        shapes: Mapping[Node, Shape],
+        spec: AlgorithmSpec,
+        shapes: Mapping[NodeId, Shape],
         entries: Sequence[int],
-        inside: Mapping[Node, Mode] = NOBODY,
+        inside: Mapping[NodeId, Mode] = NOBODY,
         *,
         fifo: bool = False,
         crashes: int = 0,
         delay_bound: int | None = None,
-        leavers: Collection[Node] = (),
+        leavers: Collection[NodeId] = (),
         at_once: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -139,7 +139,7 @@ class Model:
 
         One node comes or goes at a time, unless they may do so `at_once`.
         """
-        self.chosen, self.fifo, self.crashes, self.delay_bound = chosen, fifo, crashes, delay_bound
+        self.spec, self.fifo, self.crashes, self.delay_bound = spec, fifo, crashes, delay_bound
         self.leavers = frozenset(leavers)
         newcomers = {node for node, shape in shapes.items() if isinstance(shape, Members) and node not in shape.all}
         self.observers = [
@@ -151,7 +151,7 @@ class Model:
         self.columns = [Column(node) for node in self.nodes]
         self.place = {node: at for at, node in enumerate(self.nodes)}
         self.handler_calls = 0
-        self.doubts = chosen.form == "own"
+        self.doubts = spec.form == "own"
         self.sample: list[tuple[int, int, str, Any, Any]] = []  # steps to be taken once more
         first = []
         for column, left in zip(self.columns, entries, strict=True):
@@ -160,7 +160,7 @@ class Model:
             if self.doubts:
                 algorithm, column.equals = self._start(node, shapes[node], inside), {}
             else:
-                algorithm = chosen.start(node, shapes[node], inside)
+                algorithm = spec.start(node, shapes[node], inside)
             local = Local(algorithm, where, left, inside.get(node, "write"))
             first.append(column.cell(column.local(local), ()))
         for observer in self.observers:
@@ -197,7 +197,7 @@ class Model:
     def may_crash(self, at: int, local: Local) -> bool:
         return True
 
-    def last_words(self, node: Node) -> list[tuple[Node, Wire]]:
+    def last_words(self, node: NodeId) -> list[tuple[NodeId, Wire]]:
         """What others hear of a crash, and when they do: at any time after it."""
         return []
 
@@ -205,7 +205,7 @@ class Model:
         """What a node can do without a letter: (what, detail)."""
         steps: list[tuple[str, Any]] = []
         if local.where == "idle" and local.left:
-            steps += [("request", mode) for mode in self.chosen.needs.modes]
+            steps += [("request", mode) for mode in self.spec.needs.modes]
         if local.where == "inside":
             steps.append(("release", None))
         if local.where == "outside":
@@ -311,7 +311,7 @@ class Model:
             broken = local._replace(where="broken", broken=str(problem) or "an assertion of the algorithm failed")
             return column.local(broken), (), False
         except (Exception, SystemExit):
-            with self.chosen.blamed(what):
+            with self.spec.blamed(what):
                 raise
         if out.entered:
             where = self._became(at, where, "waiting", "inside")
@@ -334,36 +334,36 @@ class Model:
         except TypeError:
             if self.doubts:
                 self._check_value(algorithm, out.sent)
-            with self.chosen.blamed(what):
+            with self.spec.blamed(what):
                 raise
 
     def _ticks(self, at: int, name: str, after: float) -> int:
         if not isinstance(name, str) or not isinstance(after, int | float) or not 0 <= after < inf:
             raise ContractError(
-                f"{self.chosen.name}: node {self.nodes[at]} set the timer {name!r} to {after!r}; it takes a word and a time."
+                f"{self.spec.name}: node {self.nodes[at]} set the timer {name!r} to {after!r}; it takes a word and a time."
             )
         return 0 if self.delay_bound is None else round(after)
 
     # -- a user's own class --------------------------------------------------------------------
 
-    def _start(self, node: Node, shape: Shape, inside: Mapping[Node, Mode]) -> Any:
-        with self.chosen.blamed("start"):
-            algorithm = self.chosen.start(node, shape, inside)
+    def _start(self, node: NodeId, shape: Shape, inside: Mapping[NodeId, Mode]) -> Any:
+        with self.spec.blamed("start"):
+            algorithm = self.spec.start(node, shape, inside)
             self._check_value(algorithm, ())
         return algorithm
 
-    def _check_value(self, algorithm: Any, sent: Sequence[tuple[Node, Wire]]) -> None:
+    def _check_value(self, algorithm: Any, sent: Sequence[tuple[NodeId, Wire]]) -> None:
         """What can change, or cannot be hashed, has no place in a state."""
-        check_state(self.chosen, algorithm)
+        check_state(self.spec, algorithm)
         for _, message in sent:
-            check_message(self.chosen, message)
+            check_message(self.spec, message)
         key = algorithm.key()
         try:
             hash(key)
         except TypeError:
             kind = type(key).__name__
             raise ContractError(
-                f"{self.chosen.name}.key() returned a {kind}, which cannot be hashed; return a tuple."
+                f"{self.spec.name}.key() returned a {kind}, which cannot be hashed; return a tuple."
             ) from None
 
     def _doubt(self, at: int, number: int, what: str, detail: Any, done: Any) -> None:
@@ -378,7 +378,7 @@ class Model:
                 for _ in range(8)
             ):
                 raise ContractError(
-                    f"{self.chosen.name}: what node {self.nodes[at]} does ({_input(what, detail)}) depends on the order "
+                    f"{self.spec.name}: what node {self.nodes[at]} does ({_input(what, detail)}) depends on the order "
                     "of a set, which has none. Use sorted(), min() or max()."
                 )
             raise self._changeable(at, what, detail)
@@ -395,13 +395,13 @@ class Model:
                 if equal is local.algorithm or not all(self._repeats(at, local, what, detail, done) for _ in range(8)):
                     raise self._changeable(at, what, detail)
                 raise ContractError(
-                    f"{self.chosen.name} has two states with one key() that do not do the same (node {self.nodes[at]}, "
+                    f"{self.spec.name} has two states with one key() that do not do the same (node {self.nodes[at]}, "
                     f"{_input(what, detail)}): let key() tell them apart, or leave it out."
                 )
 
     def _changeable(self, at: int, what: str, detail: Any) -> ContractError:
         return ContractError(
-            f"{self.chosen.name}: node {self.nodes[at]} did not do the same twice in the same state "
+            f"{self.spec.name}: node {self.nodes[at]} did not do the same twice in the same state "
             f"({_input(what, detail)}). A handler may use its fields and its arguments only: no random number, no clock, "
             "no id(), and no variable of the module."
         )
@@ -421,7 +421,7 @@ class Model:
         events: list[Event] = [("requested", node, mode)] if what == "request" else []
         if what == "deliver":
             events.append(("received", node, detail.source, detail.message))
-        together = out.broadcasts if self.chosen.needs.broadcast else []
+        together = out.broadcasts if self.spec.needs.broadcast else []
         events += [("broadcast", node, to, message) for to, message in together]
         apart = [message for _, message in together]
         events += [("sent", node, to, message) for to, message in out.sent if message not in apart]
@@ -447,17 +447,17 @@ class Model:
     def _became(self, at: int, was: str, must: str, becomes: str) -> str:
         if was != must:
             raise ContractError(
-                f"{self.chosen.name}: node {self.nodes[at]} became {becomes} while it was {was}, not {must}."
+                f"{self.spec.name}: node {self.nodes[at]} became {becomes} while it was {was}, not {must}."
             )
         return becomes
 
-    def _bundles(self, at: int, sent: list[tuple[Node, Wire]]) -> tuple[tuple[int, int], ...]:
+    def _bundles(self, at: int, sent: list[tuple[NodeId, Wire]]) -> tuple[tuple[int, int], ...]:
         source = self.nodes[at]
         letters: dict[int, list[Letter]] = {}
         for to, message in sent:
             if to == source or to not in self.place:
                 whom = "itself" if to == source else f"node {to}, which does not exist"
-                raise ContractError(f"{self.chosen.name}: node {source} sent {message} to {whom}.")
+                raise ContractError(f"{self.spec.name}: node {source} sent {message} to {whom}.")
             letters.setdefault(self.place[to], []).append(Letter(source, message, self.delay_bound or 0))
         bundles = []
         for to, found in letters.items():

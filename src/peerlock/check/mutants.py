@@ -20,32 +20,32 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from peerlock.algorithms import Chosen, Size, choose
+from peerlock.algorithms import AlgorithmSpec, Size, choose
 from peerlock.check.liveness import Graph
 from peerlock.check.model import Model
 from peerlock.check.observers import Costs, Overtaking
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Search
-from peerlock.contract import NOBODY, Mode, Node, Shape
+from peerlock.contract import NOBODY, Mode, NodeId, Shape
 from peerlock.errors import UsageError
 
 
 class Mutant(Struct, frozen=True):
     what: str  # drops `self.q = ...` in release
-    chosen: Chosen
+    spec: AlgorithmSpec
 
 
 class Setting(Struct, frozen=True):
     """A small configuration."""
 
-    shapes: Mapping[Node, Shape]
+    shapes: Mapping[NodeId, Shape]
     entries: tuple[int, ...]
     size: Size
-    inside: Mapping[Node, Mode] = NOBODY
+    inside: Mapping[NodeId, Mode] = NOBODY
     fifo: bool = False
     delay_bound: int | None = None
     crashes: int = 0
-    leavers: tuple[Node, ...] = ()
+    leavers: tuple[NodeId, ...] = ()
     liveness: bool = False  # look for starvation under fair delivery as well
 
 
@@ -54,31 +54,31 @@ class Setting(Struct, frozen=True):
 
 def mechanical(name: str) -> Iterator[Mutant]:
     """Every mechanical mutant of an algorithm of the catalogue, in the form that users get."""
-    chosen = choose(name)
-    tree = ast.parse(inspect.getsource(sys.modules[chosen.algorithm.__module__]))
+    spec = choose(name)
+    tree = ast.parse(inspect.getsource(sys.modules[spec.algorithm.__module__]))
     for at, (what, change) in enumerate(_places(tree)):
         mutated = copy.deepcopy(tree)
         change(mutated)
-        yield Mutant(what, _compiled(chosen, ast.unparse(ast.fix_missing_locations(mutated)), f"mechanical_{at}"))
+        yield Mutant(what, _compiled(spec, ast.unparse(ast.fix_missing_locations(mutated)), f"mechanical_{at}"))
 
 
 def by_hand(name: str, old: str, new: str, as_printed: bool = False) -> Mutant:
     """An algorithm with one piece of its text replaced."""
-    chosen = choose(name, as_printed=as_printed)
-    source = inspect.getsource(sys.modules[chosen.algorithm.__module__])
+    spec = choose(name, as_printed=as_printed)
+    source = inspect.getsource(sys.modules[spec.algorithm.__module__])
     if source.count(old) != 1:
         raise UsageError(f"{name}: {old!r} is there {source.count(old)} times, not once.")
-    return Mutant(f"{old.strip()} -> {new.strip()}", _compiled(chosen, source.replace(old, new), "by_hand"))
+    return Mutant(f"{old.strip()} -> {new.strip()}", _compiled(spec, source.replace(old, new), "by_hand"))
 
 
-def _compiled(chosen: Chosen, source: str, suffix: str) -> Chosen:
-    original = sys.modules[chosen.algorithm.__module__]
+def _compiled(spec: AlgorithmSpec, source: str, suffix: str) -> AlgorithmSpec:
+    original = sys.modules[spec.algorithm.__module__]
     module = types.ModuleType(f"{original.__name__}_{suffix}")
     module.__dict__["__package__"] = original.__package__
     sys.modules[module.__name__] = module  # the message classes look their annotations up there
     try:
         exec(compile(source, module.__name__, "exec"), module.__dict__)
-        return replace(chosen, algorithm=getattr(module, chosen.algorithm.__name__))
+        return replace(spec, algorithm=getattr(module, spec.algorithm.__name__))
     finally:
         del sys.modules[module.__name__]
 
@@ -93,7 +93,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
                 "start",
                 "charged",
                 "asked",
-                "heir",
+                "successor",
                 "rewire",
                 "join",
                 "leave",
@@ -152,22 +152,22 @@ class Look(Struct, frozen=True):
     states: int = 0
 
 
-def caught(chosen: Chosen, settings: Sequence[Setting], sound: Sequence[Look]) -> str | None:
+def caught(spec: AlgorithmSpec, settings: Sequence[Setting], sound: Sequence[Look]) -> str | None:
     """What catches an algorithm in one of these configurations, of which `sound` says how they look if all is well."""
     for setting, usual in zip(settings, sound, strict=True):
-        found = look(chosen, setting, 3 * usual.states + 1000, usual.passed_over)
+        found = look(spec, setting, 3 * usual.states + 1000, usual.passed_over)
         if found.problem is not None:
             return found.problem
     return None
 
 
-def look(chosen: Chosen, setting: Setting, max_states: int, passed_over: int | None = None) -> Look:
+def look(spec: AlgorithmSpec, setting: Setting, max_states: int, passed_over: int | None = None) -> Look:
     """Explore one configuration."""
     last = max(at for at, left in enumerate(setting.entries) if left) + 1
     costs, overtaking = Costs(), Overtaking(last)
     try:
         model = Model(
-            chosen, setting.shapes, setting.entries, setting.inside, fifo=setting.fifo, delay_bound=setting.delay_bound,
+            spec, setting.shapes, setting.entries, setting.inside, fifo=setting.fifo, delay_bound=setting.delay_bound,
             crashes=setting.crashes, leavers=setting.leavers, observers=[costs, overtaking],
         )  # fmt: skip
         checks = Checks(standard(model))
@@ -176,7 +176,7 @@ def look(chosen: Chosen, setting: Setting, max_states: int, passed_over: int | N
     except Exception as problem:
         return Look(type(problem).__name__)
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
-    bounds = chosen.claimed.bounds(setting.size) if chosen.claimed else None
+    bounds = spec.claimed.bounds(setting.size) if spec.claimed else None
     wrong = [name for name, verdict in verdicts.items() if verdict == "violated"]
     if bounds and any(not bounds[0] <= cost <= bounds[1] for cost in costs.seen):
         wrong.append("messages an entry")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, TypeAlias
 
-from peerlock.contract import Node, Wire
+from peerlock.contract import NodeId, Wire
 
 # ("requested", node, mode), ("entered", node, mode), ("idle", node), ("crashed", node), ("changes", node), ("changed", node),
 # ("sent", source, to, message), ("broadcast", source, to, message), ("received", node, source, message)
@@ -71,7 +71,7 @@ class Overtaking(Observer):
     starvation.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeId) -> None:
         self.node = node
         self.most = 0
 
@@ -119,7 +119,7 @@ def _without(pending: tuple[Any, ...], copy: Any) -> tuple[Any, ...]:
     return pending[:at] + pending[at + 1 :]
 
 
-def _asks_for(message: Wire, event: Event) -> Node | None:
+def _asks_for(message: Wire, event: Event) -> NodeId | None:
     """Whose request a message is, if it is one: requests charge their origin wherever they go."""
     source, to = (event[2], event[1]) if event[0] == "received" else (event[1], event[2] if event[0] == "sent" else -2)
     # A reply charges its addressee; a request never does.
@@ -166,7 +166,7 @@ class Costs(Observer):
         self.seen |= {entry[3] for entry in final}
         return tuple(sorted((tuple(entry) for entry in entries if entry not in final), key=repr))
 
-    def _sent(self, entries: list[list[Any]], source: Node, to: Node, message: Wire) -> None:
+    def _sent(self, entries: list[list[Any]], source: NodeId, to: NodeId, message: Wire) -> None:
         payer, asked = message.charged(source, to), message.asked()
         for entry in entries:
             mine = entry[0] == payer and (entry[1] == asked if asked is not None and source != payer else not entry[4])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from peerlock.check.engine import Cells
 from peerlock.check.model import Letter, Local, Model
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 from peerlock.errors import PeerlockError, UsageError
 
 Sums = NDArray[np.int64]
@@ -218,21 +218,21 @@ class State:
     """A whole state, as a predicate in Python sees it."""
 
     def __init__(self, model: Model, row: Sequence[int]) -> None:
-        self.nodes: Mapping[Node, Any] = {j: model.local(at, row[at]).algorithm for at, j in enumerate(model.nodes)}
-        self.where: Mapping[Node, str] = {j: model.local(at, row[at]).where for at, j in enumerate(model.nodes)}
-        self.modes: Mapping[Node, str] = {j: model.local(at, row[at]).mode for at, j in enumerate(model.nodes)}
-        self.messages: list[tuple[Node, Node, Any]] = [
+        self.nodes: Mapping[NodeId, Any] = {j: model.local(at, row[at]).algorithm for at, j in enumerate(model.nodes)}
+        self.where: Mapping[NodeId, str] = {j: model.local(at, row[at]).where for at, j in enumerate(model.nodes)}
+        self.modes: Mapping[NodeId, str] = {j: model.local(at, row[at]).mode for at, j in enumerate(model.nodes)}
+        self.messages: list[tuple[NodeId, NodeId, Any]] = [
             (letter.source, j, letter.message)
             for at, j in enumerate(model.nodes)
             for letter in model.inbox(at, row[at])
         ]
 
     @property
-    def inside(self) -> list[Node]:
+    def inside(self) -> list[NodeId]:
         return [j for j, where in self.where.items() if where == "inside"]
 
     @property
-    def waiting(self) -> list[Node]:
+    def waiting(self) -> list[NodeId]:
         return [j for j, where in self.where.items() if where == "waiting"]
 
 
@@ -309,9 +309,9 @@ class ReadersShare(LooksAtWhere):
 def standard(model: Model) -> list[Property]:
     """The properties that every algorithm must have, and the invariants of its paper."""
     found: list[Property] = [MutualExclusion(model), Deadlock(model), Assertions(model)]
-    if model.chosen.form != "divided":  # between two statements of a procedure an invariant need not hold
+    if model.spec.form != "divided":  # between two statements of a procedure an invariant need not hold
         found += _invariants(model)
-    if "read" in model.chosen.needs.modes:
+    if "read" in model.spec.needs.modes:
         found.append(ReadersShare(model))
     return [*found, SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model)]
 
@@ -336,17 +336,17 @@ def finding(name: str) -> str:
 
 def _invariants(model: Model) -> list[Property]:
     found: list[Property] = []
-    fields: tuple[str, ...] = getattr(model.chosen.algorithm, "__struct_fields__", ())
+    fields: tuple[str, ...] = getattr(model.spec.algorithm, "__struct_fields__", ())
     for field, kind in (
         ("have_privilege", "PRIVILEGE"), ("token_here", "TOKEN"), ("holds_token", "TOKEN"), ("have_token", "TOKEN"),
     ):  # fmt: skip
         if field in fields:
             found.append(OneToken(model, attrgetter(field), frozenset({kind})))
-    if model.chosen.name == "carvalho-roucairol":
+    if model.spec.name == "carvalho-roucairol":
         found.append(PermissionsExclude(model))
-    if model.chosen.name == "helary-plouzeau-raynal":
+    if model.spec.name == "helary-plouzeau-raynal":
         found.append(ClocksAreAhead(model))
-    if model.chosen.name == "dijkstra-ring":
+    if model.spec.name == "dijkstra-ring":
         found.append(DijkstraInvariants(model))
     return found
 

@@ -7,8 +7,8 @@ node number destroys the first two, a loop from 1 to N all of them. After a sear
 the actions of the renamed cell must be the renamed actions of the cell, for every renaming that was used. If one is not,
 the search counts for nothing and is done again with the next candidate, or with none.
 
-How to rename a value is read off the annotations of the fields: a `Node` is a node, a `Row` is indexed by nodes, a `Book` by
-names, `tuple[Node, ...]` and `frozenset[Node]` hold nodes, an `int` is a number. A field whose annotation says nothing that is
+How to rename a value is read off the annotations of the fields: a `NodeId` is a node, a `Row` is indexed by nodes, a `Book` by
+names, `tuple[NodeId, ...]` and `frozenset[NodeId]` hold nodes, an `int` is a number. A field whose annotation says nothing that is
 known here makes the algorithm unsymmetric.
 """
 
@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 
 from peerlock.check.engine import Cells, Engine, Keys
 from peerlock.check.model import Action, Inbox, Letter, Model
-from peerlock.contract import Members, Neighbours, Node, Ring, Shape, Wire
+from peerlock.contract import Members, Neighbours, NodeId, Ring, Shape, Wire
 
-Renaming = Mapping[Node, Node]
+Renaming = Mapping[NodeId, NodeId]
 
 
 class NotSymmetric(Exception):
     """The algorithm does not allow these renamings."""
 
 
-def groups(shapes: Mapping[Node, Shape]) -> dict[str, list[dict[Node, Node]]]:
+def groups(shapes: Mapping[NodeId, Shape]) -> dict[str, list[dict[NodeId, NodeId]]]:
     """Candidates, largest first; each is closed under composition and leaves the network as it is."""
     nodes = tuple(shapes)
     every = [dict(zip(nodes, image, strict=True)) for image in permutations(nodes)] if len(nodes) <= 5 else []
@@ -47,7 +47,7 @@ def groups(shapes: Mapping[Node, Shape]) -> dict[str, list[dict[Node, Node]]]:
     return {name: group for name, group in kept.items() if len(group) > 1}
 
 
-def _keeps(shapes: Mapping[Node, Shape], renaming: Renaming) -> bool:
+def _keeps(shapes: Mapping[NodeId, Shape], renaming: Renaming) -> bool:
     """Is the renamed network the same network?"""
     for node, shape in shapes.items():
         other = shapes[renaming[node]]
@@ -97,7 +97,7 @@ def _fields(kind: type) -> dict[str, Callable[[Any, Renaming], Any]]:
 def _how(hint: ast.expr, name: str) -> Callable[[Any, Renaming], Any] | None:
     """None: nothing in it is a node."""
     match hint:
-        case ast.Name("Node"):
+        case ast.Name("NodeId"):
             return lambda value, renaming: renaming.get(value, value)
         case ast.Name("Row"):
             return _row
@@ -142,7 +142,7 @@ def _each(kind: Any, how: Callable[[Any, Renaming], Any], value: Any, renaming: 
 class Symmetry:
     """A group of renamings of a model's nodes, applied to cells in bulk."""
 
-    def __init__(self, model: Model, group: list[dict[Node, Node]]) -> None:
+    def __init__(self, model: Model, group: list[dict[NodeId, NodeId]]) -> None:
         self.model = model
         self.group = [renaming for renaming in group if any(old != new for old, new in renaming.items())]
         self._tables: dict[tuple[int, int], NDArray[np.int32]] = {}

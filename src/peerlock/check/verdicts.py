@@ -21,7 +21,7 @@ from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Observer, Overtaking
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Search
-from peerlock.contract import Members, Mode, Neighbours, Node, Ring, Shape
+from peerlock.contract import Members, Mode, Neighbours, NodeId, Ring, Shape
 
 THREE = (1, 2, 3)
 
@@ -40,10 +40,10 @@ class Configuration(Struct, frozen=True):
     """One exploration, as plain values, so that another process can do it."""
 
     name: str
-    shapes: dict[Node, Any]
+    shapes: dict[NodeId, Any]
     entries: tuple[int, ...]
     what: str  # the words of the table's row that it belongs to
-    inside: dict[Node, Mode] = {}
+    inside: dict[NodeId, Mode] = {}
     as_printed: bool = False
     fifo: bool = False
     options: dict[str, Any] = {}
@@ -71,11 +71,11 @@ class Verdict(Struct):
 
 def explore(configuration: Configuration, max_states: int | None, max_seconds: float | None) -> Verdict:
     """Explore one configuration; unbounded entries are looked through for starvation as well."""
-    chosen = choose(configuration.name, as_printed=configuration.as_printed, **configuration.options)
+    spec = choose(configuration.name, as_printed=configuration.as_printed, **configuration.options)
     costs, overtaking = Costs(), Overtaking(len(configuration.shapes))
     observers: dict[str, list[Observer]] = {"": [], "messages": [costs], "passed over": [overtaking]}
     model = Model(
-        chosen, configuration.shapes, configuration.entries, configuration.inside, fifo=configuration.fifo,
+        spec, configuration.shapes, configuration.entries, configuration.inside, fifo=configuration.fifo,
         delay_bound=configuration.delay_bound, crashes=configuration.crashes, observers=observers[configuration.count],
     )  # fmt: skip
     checks = Checks(standard(model))
@@ -93,7 +93,7 @@ def explore(configuration: Configuration, max_states: int | None, max_seconds: f
     figures: tuple[int, ...] = ()
     if configuration.count == "messages":
         figures = tuple(sorted(costs.seen))
-        bounds = chosen.claimed.bounds(_size(configuration)) if chosen.claimed else None
+        bounds = spec.claimed.bounds(_size(configuration)) if spec.claimed else None
         if bounds is not None and well:
             within = all(bounds[0] <= figure <= bounds[1] for figure in figures)
             verdicts["messages an entry"] = "holds" if within else "violated"
@@ -101,7 +101,7 @@ def explore(configuration: Configuration, max_states: int | None, max_seconds: f
         figures = (overtaking.most,)
     violated = outcome.violated or next((name for name, verdict in verdicts.items() if verdict == "violated"), None)
     return Verdict(
-        configuration.what, configuration.name, chosen.form, configuration.fifo, outcome.states, outcome.transitions,
+        configuration.what, configuration.name, spec.form, configuration.fifo, outcome.states, outcome.transitions,
         outcome.finished, violated, verdicts, figures, outcome.seconds, outcome.exact,
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def _size(configuration: Configuration) -> Size:
     return Size(n, e, d, kind, configuration.options.get("l", 2))
 
 
-def _distances(linked: Mapping[Node, set[Node]], start: Node) -> dict[Node, int]:
+def _distances(linked: Mapping[NodeId, set[NodeId]], start: NodeId) -> dict[NodeId, int]:
     found, edge = {start: 0}, [start]
     for j in edge:
         for k in linked[j] - found.keys():
@@ -131,7 +131,7 @@ def _distances(linked: Mapping[Node, set[Node]], start: Node) -> dict[Node, int]
     return found
 
 
-def shapes_of(name: str, n: int, home: Node = 1, bound: float = 1.0) -> dict[Node, Shape]:
+def shapes_of(name: str, n: int, home: NodeId = 1, bound: float = 1.0) -> dict[NodeId, Shape]:
     """A complete network, or a ring."""
     nodes = tuple(range(1, n + 1))
     shape = choose(name).needs.shape
@@ -142,21 +142,23 @@ def shapes_of(name: str, n: int, home: Node = 1, bound: float = 1.0) -> dict[Nod
     return dict.fromkeys(nodes, Members(nodes, home, bound))
 
 
-def starts(name: str) -> list[dict[Node, Mode]]:
+def starts(name: str) -> list[dict[NodeId, Mode]]:
     """Nobody inside, each node inside, and for readers every set of them."""
-    found: list[dict[Node, Mode]] = [{}]
+    found: list[dict[NodeId, Mode]] = [{}]
     for j in THREE:
         found.append({j: "write"})
     if "read" in choose(name).needs.modes:
         for count in THREE:
             for some in combinations(THREE, count):
-                reading: dict[Node, Mode] = {}
+                reading: dict[NodeId, Mode] = {}
                 reading.update(dict.fromkeys(some, "read"))
                 found.append(reading)
     return found
 
 
-def configurations(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]], entries: int = 2) -> Iterator[Configuration]:
+def configurations(
+    graphs: Mapping[str, Mapping[NodeId, tuple[NodeId, ...]]], entries: int = 2
+) -> Iterator[Configuration]:
     """All of them; `graphs` are the connected graphs of 4 and 5 nodes, by name."""
     for fifo in (False, True):
         for name in CATALOGUE:
@@ -190,11 +192,11 @@ def configurations(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]], entrie
     yield from _divided()
 
 
-def _on_graphs(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]], fifo: bool) -> Iterator[Configuration]:
+def _on_graphs(graphs: Mapping[str, Mapping[NodeId, tuple[NodeId, ...]]], fifo: bool) -> Iterator[Configuration]:
     for graph in graphs.values():
         nodes = tuple(graph)
         for home in nodes:
-            shapes: dict[Node, Any] = {j: Neighbours(names, home) for j, names in graph.items()}
+            shapes: dict[NodeId, Any] = {j: Neighbours(names, home) for j, names in graph.items()}
             for count in (1, 2, 3) if len(nodes) == 4 else (1,):
                 for asking in combinations(nodes, count):
                     words = f"every connected graph of {len(nodes)} nodes, {count} request{'s' * (count > 1)}, token anywhere"
@@ -202,7 +204,7 @@ def _on_graphs(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]], fifo: bool
                     yield Configuration("helary-plouzeau-raynal", shapes, bounds, words, fifo=fifo)
 
 
-def _counted(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]]) -> Iterator[Configuration]:
+def _counted(graphs: Mapping[str, Mapping[NodeId, tuple[NodeId, ...]]]) -> Iterator[Configuration]:
     """Messages an entry, and how often a node is passed over."""
     for name, entry in CATALOGUE.items():
         if choose(name).needs.delay_bound:
@@ -224,7 +226,7 @@ def _counted(graphs: Mapping[str, Mapping[Node, tuple[Node, ...]]]) -> Iterator[
             nodes = tuple(graph)
             if len(nodes) == 4:
                 for home in nodes:
-                    on: dict[Node, Any] = {j: Neighbours(names, home) for j, names in graph.items()}
+                    on: dict[NodeId, Any] = {j: Neighbours(names, home) for j, names in graph.items()}
                     for asking in combinations(nodes, 2):
                         bounds = tuple(int(j in asking) for j in nodes)
                         words = "every connected graph of 4 nodes, 2 requests: messages an entry"

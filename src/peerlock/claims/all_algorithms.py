@@ -10,7 +10,7 @@ from peerlock.algorithms import CATALOGUE, choose
 from peerlock.check.model import ANY
 from peerlock.claims.evidence import Evidence, Finding, Lab, Setup, judge
 from peerlock.claims.registry import CLAIMS, Claim
-from peerlock.contract import Mode, Node
+from peerlock.contract import Mode, NodeId
 
 WORDS = {
     "ALL-ME": "at most one node is in its critical section",
@@ -27,9 +27,9 @@ REPAIRS = {
 }
 
 
-def starts(lab: Lab, name: str, n: int) -> list[dict[Node, Mode]]:
+def starts(lab: Lab, name: str, n: int) -> list[dict[NodeId, Mode]]:
     """Nobody inside, and who may be: one node, or each, and sets of readers."""
-    found: list[dict[Node, Mode]] = [{}]
+    found: list[dict[NodeId, Mode]] = [{}]
     for j in range(1, n + 1) if lab.full else (2,):
         found.append({j: "write"})
     if "read" in choose(name).needs.modes:

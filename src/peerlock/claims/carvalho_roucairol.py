@@ -12,10 +12,10 @@ from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, judge
 from peerlock.claims.fairness import MEANING, ORDERS, strongest
 from peerlock.claims.registry import claim
 from peerlock.claims.suzuki_kasami import _statements, indivisible
-from peerlock.contract import Mode, Node
+from peerlock.contract import Mode, NodeId
 
 PAPER = "carvalho-roucairol-1983"
-STARTS: tuple[dict[Node, Mode], ...] = ({}, {2: "write"})
+STARTS: tuple[dict[NodeId, Mode], ...] = ({}, {2: "write"})
 CR, RT, RA = "carvalho-roucairol", "ricart-agrawala-token", "ricart-agrawala"
 
 

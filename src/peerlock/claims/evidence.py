@@ -30,7 +30,7 @@ from peerlock.check.observers import Costs, Observer, Overtaking
 from peerlock.check.properties import Checks, Property, finding, standard
 from peerlock.check.search import Search
 from peerlock.check.verdicts import shapes_of
-from peerlock.contract import NOBODY, Mode, Neighbours, Node, Ring
+from peerlock.contract import NOBODY, Mode, Neighbours, NodeId, Ring
 from peerlock.errors import PeerlockError
 from peerlock.observe import diagram as diagrams
 from peerlock.observe.metrics import Metrics
@@ -119,14 +119,14 @@ class Setup(Struct, frozen=True):
     entries: tuple[int, ...]
     as_printed: bool = False
     fifo: bool = False
-    inside: Mapping[Node, Mode] = NOBODY
-    shapes: Mapping[Node, Any] | None = None  # None: a complete network, or a ring
-    home: Node = 1
+    inside: Mapping[NodeId, Mode] = NOBODY
+    shapes: Mapping[NodeId, Any] | None = None  # None: a complete network, or a ring
+    home: NodeId = 1
     options: Mapping[str, Any] = {}
     delay_bound: int | None = None
     bound: float = 1.0  # what the nodes are told
     crashes: int = 0
-    leavers: tuple[Node, ...] = ()
+    leavers: tuple[NodeId, ...] = ()
     at_once: bool = False  # may several come and go at a time?
 
     @property
@@ -177,10 +177,10 @@ class Lab:
         key = f"{setup!r} {liveness}"
         if plain and key in self._known:
             return self._known[key]
-        chosen = choose(setup.name, as_printed=setup.as_printed, **setup.options)
+        spec = choose(setup.name, as_printed=setup.as_printed, **setup.options)
         shapes = dict(setup.shapes or shapes_of(setup.name, len(setup.entries), setup.home, setup.bound))
         model = Model(
-            chosen,
+            spec,
             shapes,
             setup.entries,
             setup.inside,
@@ -211,7 +211,7 @@ class Lab:
             verdicts["no starvation"] = "violated" if lassos else "holds"
             way = (*lassos[0].stem, *lassos[0].loop) if lassos else way
         script = self._script(setup, model, way, verdicts) if way else None
-        about = {"algorithm": chosen.name, "form": chosen.form}
+        about = {"algorithm": spec.name, "form": spec.form}
         changes = any(step.action.what in ("join", "leave") for step in way)  # nobody has drawn these yet
         drawing = diagrams.svg(counterexample.events(model, way, about)) if script and not changes else None
         costs = next((one.seen for one in observers if isinstance(one, Costs)), set())

@@ -27,7 +27,7 @@ from peerlock.check.model import Model
 from peerlock.check.observers import Event, Observer
 from peerlock.check.properties import Bad, Property
 from peerlock.claims.evidence import Evidence, Lab, Setup
-from peerlock.contract import Ask, Node
+from peerlock.contract import Ask, NodeId
 
 ORDERS = ("real time", "happened before", "request chain", "received", "known to all", "queued")
 MEANING = {
@@ -45,7 +45,7 @@ BROKEN = "entered too early"
 class Order(Observer):
     """Follows i, which must come first, and j."""
 
-    def __init__(self, order: str, first: Node, second: Node, everybody: int, by_request: bool = False) -> None:
+    def __init__(self, order: str, first: NodeId, second: NodeId, everybody: int, by_request: bool = False) -> None:
         """`by_request`: j counts as asking when it sends its first REQUEST, and not at all if it needs none."""
         self.order, self.first, self.second = order, first, second
         self.everybody, self.by_request = everybody, by_request
@@ -98,11 +98,11 @@ class Order(Observer):
                 return (heard | {node}, news[:at] + news[at + 1 :], left, late)
         return state
 
-    def _sources(self, heard: frozenset[Node]) -> frozenset[Node]:
+    def _sources(self, heard: frozenset[NodeId]) -> frozenset[NodeId]:
         """Whose messages carry the news."""
         return heard if self.order in ("happened before", "request chain") else frozenset({self.first})
 
-    def _too_late(self, heard: frozenset[Node], left: bool) -> bool:
+    def _too_late(self, heard: frozenset[NodeId], left: bool) -> bool:
         match self.order:
             case "real time":
                 return True

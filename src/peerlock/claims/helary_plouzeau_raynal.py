@@ -16,7 +16,7 @@ from peerlock.check.properties import MutualExclusion, Predicate, Property, Stat
 from peerlock.claims.all_algorithms import REPAIRS, evidence
 from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, command, judge, run
 from peerlock.claims.registry import claim
-from peerlock.contract import Neighbours, Node, look
+from peerlock.contract import Neighbours, NodeId, look
 from peerlock.sim.delays import Delay
 from peerlock.sim.experiment import Experiment
 from peerlock.sim.topology import of_graph
@@ -28,7 +28,7 @@ FORGETS = "a process does not delete a request when the token passes it"
 KEPT_ORDER = "lines keep the order of messages, so that no request is overtaken by the next one of its origin"
 
 
-def graphs(lab: Lab) -> list[dict[Node, tuple[Node, ...]]]:
+def graphs(lab: Lab) -> list[dict[NodeId, tuple[NodeId, ...]]]:
     """Every connected graph of 2 to 4 nodes; of 5 as well, if there is time."""
     sizes = (2, 3, 4, 5) if lab.full else (2, 3, 4)
     return [
@@ -109,18 +109,18 @@ def hpr_one(lab: Lab) -> Finding:
     return both(lab, lambda model: [Tokens(model, True)], "one request of an origin, one token, in every state")
 
 
-def requests(events: list[Event]) -> dict[tuple[Node, int], list[Event]]:
+def requests(events: list[Event]) -> dict[tuple[NodeId, int], list[Event]]:
     """The REQ messages of every request."""
-    found: dict[tuple[Node, int], list[Event]] = {}
+    found: dict[tuple[NodeId, int], list[Event]] = {}
     for event in events:
         if event.kind == "REQ" and event.fields:
             found.setdefault((event.fields["req_origin"], event.fields["req_time"]), []).append(event)
     return found
 
 
-def first_receipts(events: list[Event], messages: list[Event]) -> dict[Node, Node]:
+def first_receipts(events: list[Event], messages: list[Event]) -> dict[NodeId, NodeId]:
     """Who got a request first from whom."""
-    by_id, first = {event.id: event for event in messages}, dict[Node, Node]()
+    by_id, first = {event.id: event for event in messages}, dict[NodeId, NodeId]()
     for event in events:
         if event.event == "received" and event.id in by_id:
             first.setdefault(event.node, event.source or 0)
@@ -178,9 +178,9 @@ def lemma(lab: Lab, name: str, good: Callable[[Run], bool]) -> Finding:
 
 def retraces(one: Run) -> bool:
     """Lemma 2: the token goes back to whom the request came from, and never twice through a process on one journey."""
-    first: dict[tuple[Node, int], dict[Node, Node]] = {}
+    first: dict[tuple[NodeId, int], dict[NodeId, NodeId]] = {}
     by_id = {event.id: event for event in one.events if event.kind == "REQ" and event.event == "sent"}
-    visited: list[Node] = []
+    visited: list[NodeId] = []
     for event in one.events:
         if event.event == "received" and event.id in by_id:
             fields = by_id[event.id].fields or {}
@@ -471,11 +471,11 @@ def _fast_one_way(rim: int) -> Evidence:
         algorithm=HPR, nodes=rim + 1, topology="complete", home=home, load="nodes:1", entries=1, delay="constant:1"
     ).prepare()
 
-    def draw(source: Node, to: Node) -> float:
+    def draw(source: NodeId, to: NodeId) -> float:
         fast = hub not in (source, to) and (to == source - 1 or (source, to) == (1, rim))
         return 0.001 if fast else 1.0
 
-    prepared.topology, prepared.shapes = network, network.shapes(prepared.chosen.needs, home)
+    prepared.topology, prepared.shapes = network, network.shapes(prepared.spec.needs, home)
     prepared.network = replace(prepared.network, delay=Delay("one way fast", 1.0, lambda _: draw))
     one = Run(prepared, 1)
     d = network.diameter
@@ -537,17 +537,19 @@ def hpr_reconf(lab: Lab) -> Finding:
     # The request has come to 1 by way of 2, and the token is on its way to 2.
     token = rewired("a ring of 4 loses a line that the token has still to cross", ring, [(2.5, {2: (1,), 3: (4,)})])
     # The request is on its way to 2 and 4 when 3 gets other neighbours: the way back that they remember is gone.
-    star: dict[Node, tuple[Node, ...]] = {3: (1,), 1: (2, 3, 4), 2: (1,), 4: (1,)}
+    star: dict[NodeId, tuple[NodeId, ...]] = {3: (1,), 1: (2, 3, 4), 2: (1,), 4: (1,)}
     request = rewired("a ring of 4 becomes a star while a request is under way", ring, [(0.5, star)])
     condition = "while the neighbour sets change, no request and no token is under way and nobody waits"
     return judge([good, token, request], given=[good], condition=condition)
 
 
-def rewired(what: str, settings: dict[str, Any], changes: list[tuple[float, dict[Node, tuple[Node, ...]]]]) -> Evidence:
+def rewired(
+    what: str, settings: dict[str, Any], changes: list[tuple[float, dict[NodeId, tuple[NodeId, ...]]]]
+) -> Evidence:
     """Four nodes whose neighbours change while they run: does everybody who asks get in?"""
     world = Experiment(algorithm=HPR, nodes=4, **settings).prepare().world()
 
-    def change(neighbours: dict[Node, tuple[Node, ...]]) -> None:
+    def change(neighbours: dict[NodeId, tuple[NodeId, ...]]) -> None:
         for node, names in neighbours.items():
             world.rewire(node, names)
 

@@ -11,14 +11,14 @@ from peerlock.claims.all_algorithms import IMPLICIT, REPAIRS, SUSPECTS, evidence
 from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, command, judge, run
 from peerlock.claims.fairness import strongest
 from peerlock.claims.registry import claim
-from peerlock.contract import Members, Node
+from peerlock.contract import Members, NodeId
 from peerlock.sim.experiment import Experiment
 
 PAPER = "ricart-agrawala-1981"
 RA = "ricart-agrawala"
-THREE: dict[Node, Any] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
+THREE: dict[NodeId, Any] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
 ONE_BY_ONE = "one node at a time comes or goes (drivers queue changes)"
-COMES: dict[Node, Any] = {1: Members((1, 2), 1), 2: Members((1, 2), 1), 3: Members((2,), 1)}
+COMES: dict[NodeId, Any] = {1: Members((1, 2), 1), 2: Members((1, 2), 1), 3: Members((2,), 1)}
 
 
 def costs_in(lab: Lab, name: str, sizes: Sequence[int], allowed: Any, **settings: Any) -> list[Evidence]:
@@ -48,8 +48,8 @@ def ra_fcfs(lab: Lab) -> Finding:
 
     def by_number(one: Run) -> bool:
         """Of two that wait at the same time, the smaller pair enters first."""
-        waiting: dict[Node, tuple[int, Node]] = {}
-        number: dict[Node, int] = {}
+        waiting: dict[NodeId, tuple[int, NodeId]] = {}
+        number: dict[NodeId, int] = {}
         for event in one.events:
             if event.event == "sent" and event.kind == "REQUEST":
                 number[event.node] = (event.fields or {})["n"]
@@ -210,7 +210,7 @@ def ra_prio(lab: Lab) -> Finding:
     return judge([preference, starves])
 
 
-def changes(lab: Lab, shapes: dict[Node, Any], leavers: Sequence[tuple[Node, ...]], what: str) -> Evidence:
+def changes(lab: Lab, shapes: dict[NodeId, Any], leavers: Sequence[tuple[NodeId, ...]], what: str) -> Evidence:
     setups = [
         Setup(f"{RA}-dynamic", (1, 1, 1), shapes=shapes, leavers=some, fifo=fifo)
         for some in leavers
@@ -257,7 +257,7 @@ def ra_leave(lab: Lab) -> Finding:
     return judge([one, *seeds, crossing], given=[one, *seeds], condition=ONE_BY_ONE)
 
 
-def two_at_once(lab: Lab, shapes: dict[Node, Any], leavers: tuple[Node, ...], what: str) -> Evidence:
+def two_at_once(lab: Lab, shapes: dict[NodeId, Any], leavers: tuple[NodeId, ...], what: str) -> Evidence:
     setup = Setup(f"{RA}-dynamic", (1, 1, 1), shapes=shapes, leavers=leavers, at_once=True)
     seen = lab.look(setup, watch=_safely)
     good = seen.finished and all(verdict == "holds" for verdict in seen.verdicts.values())

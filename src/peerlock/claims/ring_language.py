@@ -32,7 +32,7 @@ from peerlock.check.model import ANY, Model
 from peerlock.check.properties import Checks, MutualExclusion
 from peerlock.check.search import Search
 from peerlock.claims.automata import Automaton, Rule, compiled, escapes, uncovered
-from peerlock.contract import Effects, Node, Ring, Shape
+from peerlock.contract import Effects, NodeId, Ring, Shape
 
 PROCESSES = "nwcNWC"
 SECTIONS = {"noncritical": "n", "waiting": "w", "critical": "c"}
@@ -49,7 +49,7 @@ def letter(process: object) -> str:
 
 def words(n: int) -> tuple[set[str], int]:
     """The words of all reachable states of a ring of n, whatever the number of entries; and how many states there are."""
-    shapes: dict[Node, Shape] = {j: Ring((j - 2) % n + 1, j % n + 1, 1) for j in range(1, n + 1)}
+    shapes: dict[NodeId, Shape] = {j: Ring((j - 2) % n + 1, j % n + 1, 1) for j in range(1, n + 1)}
     model = Model(choose("dijkstra-ring"), shapes, (ANY,) * n)
     search = Search(model, Checks([MutualExclusion(model)]))
     outcome = search.run(5_000_000)
@@ -116,8 +116,8 @@ def rules() -> tuple[list[Rule], list[Collision]]:
 
 def _step(process: str, holds: bool, event: str) -> Iterator[Rule | Collision]:
     name = f"{event} at {'the holder ' if holds else ''}{process}"
-    chosen = choose("dijkstra-ring")
-    node = chosen.start(2, Ring(1, 3, 1))
+    spec = choose("dijkstra-ring")
+    node = spec.start(2, Ring(1, 3, 1))
     node.section = next(section for section, short in SECTIONS.items() if short == process.lower())
     node.black, node.holds_token = process.isupper(), holds
     out = Effects()
@@ -130,7 +130,7 @@ def _step(process: str, holds: bool, event: str) -> Iterator[Rule | Collision]:
             after.release(out)
         else:
             kind = Signal() if event == "signal" else Token()
-            after.receive(1 if event == "signal" else 3, _own(chosen.algorithm, kind), out)
+            after.receive(1 if event == "signal" else 3, _own(spec.algorithm, kind), out)
     except AssertionError as problem:
         broken = broken or str(problem) or "an assertion fails"
         after = node

@@ -14,7 +14,7 @@ from peerlock.claims.all_algorithms import REPAIRS, evidence
 from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, judge, run
 from peerlock.claims.fairness import MEANING, strongest
 from peerlock.claims.registry import claim
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 
 PAPER = "suzuki-kasami-1985"
 A, B, RA = "suzuki-kasami-a", "suzuki-kasami-b", "ricart-agrawala"
@@ -93,8 +93,8 @@ def sk_a_fcfs(lab: Lab) -> Finding:
 @claim("SK-A-NTH", PAPER, "REQUEST(j, n) means that j requests its (n+1)st invocation")
 def sk_a_nth(lab: Lab) -> Finding:
     def numbers(one: Run, asked_only: bool) -> bool:
-        entries: dict[Node, int] = {}
-        asked: dict[Node, set[int]] = {}
+        entries: dict[NodeId, int] = {}
+        asked: dict[NodeId, set[int]] = {}
         for event in one.events:
             if event.event == "entered":
                 entries[event.node] = entries.get(event.node, 0) + 1
@@ -200,9 +200,9 @@ def _bounded(lab: Lab, setup: Setup, l: int) -> Evidence:
     )
 
 
-def costs_by_node(one: Run) -> dict[Node, list[int]]:
+def costs_by_node(one: Run) -> dict[NodeId, list[int]]:
     """Messages of the successive entries of each node."""
-    by_node: dict[Node, list[int]] = {}
+    by_node: dict[NodeId, list[int]] = {}
     asked = [event.node for event in one.events if event.event == "requested"]
     for node, cost in zip(asked, one.metrics.costs, strict=False):
         if cost.made:  # as printed, some are never made

@@ -29,7 +29,7 @@ from statistics import fmean
 
 from peerlock.algorithms import choose
 from peerlock.claims.evidence import run
-from peerlock.contract import Effects, Members, Node
+from peerlock.contract import Effects, Members, NodeId
 
 NEVER = -1
 ALGORITHMS = ("ricart-agrawala", "carvalho-roucairol", "ricart-agrawala-token")
@@ -39,16 +39,16 @@ SIZES = range(2, 8)
 class Hops:
     """A complete network in which every message takes one hop, and somebody chooses when nodes ask."""
 
-    def __init__(self, name: str, n: int, history: Sequence[Node] = ()) -> None:
-        chosen, nodes = choose(name), tuple(range(1, n + 1))
-        self.nodes = {j: chosen.start(j, Members(nodes, 1)) for j in nodes}
-        self.flight: list[tuple[int, Node, Node, object]] = []  # when it was sent
+    def __init__(self, name: str, n: int, history: Sequence[NodeId] = ()) -> None:
+        spec, nodes = choose(name), tuple(range(1, n + 1))
+        self.nodes = {j: spec.start(j, Members(nodes, 1)) for j in nodes}
+        self.flight: list[tuple[int, NodeId, NodeId, object]] = []  # when it was sent
         self.now, self.moments = 0, 1  # a message takes so many moments
-        self.entered: list[Node] = []
+        self.entered: list[NodeId] = []
         for j in history:
             self.alone(j)
 
-    def alone(self, j: Node) -> int:
+    def alone(self, j: NodeId) -> int:
         """One node asks, enters and leaves, and all comes to rest; how many hops it waited."""
         self.entered = []
         self.step(j, "request")
@@ -61,7 +61,7 @@ class Hops:
             self.hop()
         return hops
 
-    def step(self, j: Node, what: str, *words: object) -> None:
+    def step(self, j: NodeId, what: str, *words: object) -> None:
         out = Effects()
         node = self.nodes[j]
         if what == "request":

@@ -99,16 +99,16 @@ def check(
     settings = options(set_ or [], l)
     for path, ending in ((transcript, ".txt"), (diagram, ".svg"), (itf, ".json"), (shiviz, ".log")):
         check_output(path, ending)
-    chosen = find(name, as_printed=as_printed, **settings)
+    spec = find(name, as_printed=as_printed, **settings)
     network = topologies.parse(
-        topology or topologies.default_for(chosen.needs), nodes if nodes is not None or topology else 3
+        topology or topologies.default_for(spec.needs), nodes if nodes is not None or topology else 3
     )
     held = dict(_inside(text) for text in inside or [])
     for node in (*held, home, *([] if passed_over is None else [passed_over])):
         if node not in network.nodes:
             raise UsageError(f"There is no node {node}: the nodes are 1 to {network.n}.")
     bounds = _entries(entries, network.n)
-    shapes = network.shapes(chosen.needs, home, float(delay_bound or 1))
+    shapes = network.shapes(spec.needs, home, float(delay_bound or 1))
     counted, overtaking = Costs(), Overtaking(passed_over or 0)
     observers = [*([counted] if costs else []), *([overtaking] if passed_over else [])]
     if reduce and (observers or crashes or liveness or (ANY in bounds and liveness is None)):
@@ -116,7 +116,7 @@ def check(
 
     def new_model() -> Model:
         return Model(
-            chosen, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound, observers=observers
+            spec, shapes, bounds, held, fifo=fifo, crashes=crashes, delay_bound=delay_bound, observers=observers
         )
 
     with redirect_stdout(sys.stderr):  # what a user's own class prints is not part of the answer
@@ -132,8 +132,8 @@ def check(
     model = search.model
     way = search.way_to(outcome.row) if outcome.row is not None else ()
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
-    if costs and chosen.claimed:
-        least, most = chosen.claimed.bounds(network.size(settings.get("l", 2))) or (0, 10**9)
+    if costs and spec.claimed:
+        least, most = spec.claimed.bounds(network.size(settings.get("l", 2))) or (0, 10**9)
         wrong = any(not least <= cost <= most for cost in counted.seen)
         verdicts["messages an entry"] = "violated" if wrong else "holds" if outcome.finished else "unfinished"
     lasso = None
@@ -146,8 +146,8 @@ def check(
         verdict = "unfinished"
     first = outcome.violated or next((key for key, value in verdicts.items() if value == "violated"), None)
     result = {
-        "algorithm": chosen.name,
-        "form": chosen.form,
+        "algorithm": spec.name,
+        "form": spec.form,
         "nodes": network.n,
         "entries": bounds[0] if len(set(bounds)) == 1 else bounds,
         "network": "fifo" if fifo else "any order",
@@ -170,11 +170,11 @@ def check(
         **({"passed_over": overtaking.most} if passed_over else {}),
     }
     result["entries"] = "any" if result["entries"] == ANY else result["entries"]
-    title = f"{chosen.name}{' as printed' if as_printed else ''}, {network.n} nodes: {finding(first or '')}"
+    title = f"{spec.name}{' as printed' if as_printed else ''}, {network.n} nodes: {finding(first or '')}"
     script = counterexample.transcript(
-        model, way, _setting(chosen.name, as_printed, settings, network, home, held), title
+        model, way, _setting(spec.name, as_printed, settings, network, home, held), title
     )
-    about = {"algorithm": chosen.name, "form": chosen.form}
+    about = {"algorithm": spec.name, "form": spec.form}
     if way:
         if transcript:
             save(transcript, _played(script))

@@ -62,14 +62,14 @@ def node(
 
 
 async def _vote(group: str, settings: Settings) -> None:
-    from peerlock.net.voters.server import VoterProcess, booth_for
+    from peerlock.net.voters.server import VoterProcess, voter_server_for
 
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    booth = booth_for(group, settings)
-    print(f"{booth.name} votes for the group {group} at {booth.where}", flush=True)
-    await VoterProcess(booth).run(ended)
+    voter_server = voter_server_for(group, settings)
+    print(f"{voter_server.name} votes for the group {group} at {voter_server.where}", flush=True)
+    await VoterProcess(voter_server).run(ended)
 
 
 voters_app = typer.Typer(help="The voters of a group.", no_args_is_help=True)
@@ -92,9 +92,9 @@ def replace_voter(
     """
     from peerlock.net.registries.static import parse_address
     from peerlock.net.transport.tls import contexts
-    from peerlock.net.voters.replacement import give_order
+    from peerlock.net.voters.replacement import replace_voter
     from peerlock.net.voters.server import check_voters
-    from peerlock.node.quorum.messages import Order
+    from peerlock.node.quorum.messages import ReplaceVoter
 
     settings = gather(config, name=name)
     if settings.voters is None:
@@ -105,7 +105,9 @@ def replace_voter(
     parse_address(fresh, address)
     name = settings.name or "operator"
     tls = contexts(settings.tls, name) if settings.tls else None
-    outcome = asyncio.run(give_order(group, check_voters(settings.voters), Order(old, fresh, address), tls, name))
+    outcome = asyncio.run(
+        replace_voter(group, check_voters(settings.voters), ReplaceVoter(old, fresh, address), tls, name)
+    )
     if not outcome.ok:
         raise UsageError(outcome.sentence)
     print(outcome.sentence)

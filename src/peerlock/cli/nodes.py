@@ -48,7 +48,7 @@ def sim_nodes(
 
     A failure names its seed and the command that shows it again; exit code 1.
     """
-    from peerlock.node.wire_algorithms import ON_THE_WIRE, spoken
+    from peerlock.node.wire_algorithms import ON_THE_WIRE, wire_algorithm
     from peerlock.planted import PLANTED, PLANTED_LEASED
     from peerlock.sim.cluster.process import HARMLESS
 
@@ -63,7 +63,7 @@ def sim_nodes(
     if planted is not None:
         registry = PLANTED_LEASED[planted][0] if planted in PLANTED_LEASED else "host"
     if algorithm is not None:
-        spoken(algorithm)
+        wire_algorithm(algorithm)
     wanted = numbers(seeds, "seed")
     kinds = {"leases": ("voters", "store")}.get(registry, (registry,))
     jobs = [
@@ -176,16 +176,16 @@ def check_views(
     from peerlock.algorithms import choose
     from peerlock.check.protocols.view_change import CLEAN, DEEP, explore
     from peerlock.check.protocols.view_mutants import MUTANTS
-    from peerlock.node.wire_algorithms import spoken
+    from peerlock.node.wire_algorithms import wire_algorithm
 
     if algorithm is not None:
-        spoken(algorithm)
+        wire_algorithm(algorithm)
     rows: list[dict[str, Any]] = []
     settings = [*CLEAN, *(DEEP if deep else [])]
     with bar("groups", len(settings) + len(MUTANTS)) as advance:
         for name, group in settings:
-            chosen = choose(algorithm) if algorithm else group.algorithm
-            rows.append(_explored(name, explore, group.with_algorithm(chosen)))
+            spec = choose(algorithm) if algorithm else group.algorithm
+            rows.append(_explored(name, explore, group.with_algorithm(spec)))
             advance(1)
         for mutant in MUTANTS:
             rows.append({**_explored(f"without: {mutant.rule}", explore, mutant.group), "mutant": True})

@@ -16,7 +16,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from peerlock.contract import Mode, Node
+from peerlock.contract import Mode, NodeId
 from peerlock.trace import Recorder
 
 T = TypeVar("T")
@@ -99,5 +99,5 @@ class Ticker(Recorder):
     def __init__(self, advance: Callable[[int], None]) -> None:
         self.advance = advance
 
-    def entered(self, t: float, node: Node, mode: Mode) -> None:
+    def entered(self, t: float, node: NodeId, mode: Mode) -> None:
         self.advance(1)

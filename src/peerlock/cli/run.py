@@ -39,9 +39,9 @@ from peerlock.errors import (
     UsageError,
 )
 from peerlock.net.control.client import Caller, reach
-from peerlock.net.processes.groups import Guardian, charge_of
+from peerlock.net.processes.groups import Guardian, process_group_of
 from peerlock.net.settings import Settings, gather, prepared, registry_for
-from peerlock.node.wire import Result
+from peerlock.node.wire import ClientResult
 
 BUSY, UNREACHABLE, LOST = 1, 69, 75
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -140,7 +140,7 @@ class Held:
     fence: int
     channel: int
 
-    def charge(self, group: int) -> None:
+    def record_process_groups(self, group: int) -> None:
         raise NotImplementedError
 
     def lost(self) -> str | None:
@@ -188,7 +188,7 @@ class ThroughResident(Held):
             raise LockTimeout(f"The lock {name} was not granted in time. It was never held.") from None
         except (OSError, ProtocolError) as problem:
             raise Unreachable(f"The node {caller.node} is gone ({problem}). The lock was never held.") from None
-        assert isinstance(frame, Result)
+        assert isinstance(frame, ClientResult)
         if not frame.ok and isinstance(frame.value, dict):
             raise Unreachable(str(frame.value["sentence"]))
         if not frame.ok:
@@ -198,11 +198,11 @@ class ThroughResident(Held):
         self.guardian: Guardian | None = None
         caller.socket.settimeout(3.0)
 
-    def charge(self, group: int) -> None:
+    def record_process_groups(self, group: int) -> None:
         if not group:
             self.caller.socket.settimeout(0.5)  # it is over; the end of the connection says so, too
         try:
-            self.caller.call("charge", group=charge_of(group).decode())
+            self.caller.call("record_process_groups", group=process_group_of(group).decode())
         except (OSError, ProtocolError) as problem:
             why = str(problem) or "no answer"
             raise Unreachable(f"The node {self.caller.node} is gone ({why}). The command was not started.") from None
@@ -225,11 +225,11 @@ class ThroughResident(Held):
             frame = self.caller.kept.pop(0) if self.caller.kept else self.caller.read()
         except (OSError, ProtocolError) as problem:
             return f"the node {self.caller.node} is gone ({problem})"
-        if isinstance(frame, Result) and frame.ok and isinstance(frame.value, dict) and "until" in frame.value:
+        if isinstance(frame, ClientResult) and frame.ok and isinstance(frame.value, dict) and "until" in frame.value:
             self.until = frame.value["until"]
             if self.guardian is not None:
                 self.guardian.must_end_at(self.until)
-        return str(frame.value.get("sentence")) if isinstance(frame, Result) and not frame.ok else None
+        return str(frame.value.get("sentence")) if isinstance(frame, ClientResult) and not frame.ok else None
 
 
 @contextlib.contextmanager
@@ -260,8 +260,8 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
             fence, channel, leased = hold.fence, inner, registry.leases
             guardian: Guardian | None = None
 
-            def charge(self, group: int) -> None:
-                registry.charge(charge_of(group))
+            def record_process_groups(self, group: int) -> None:
+                registry.record_process_groups(process_group_of(group))
                 if not registry.leases:
                     return
                 if group:
@@ -314,7 +314,7 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
     with contextlib.suppress(OSError):
         os.setpgid(child, child)
     try:
-        held.charge(child)
+        held.record_process_groups(child)
         with forwarding(child, terminal):
             if terminal is not None:
                 give_terminal(terminal, child)
@@ -331,7 +331,7 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
             give_terminal(terminal, os.getpgrp())
     held.dismiss()
     with contextlib.suppress(PeerlockError, OSError):
-        held.charge(0)  # if whoever kept it is still there
+        held.record_process_groups(0)  # if whoever kept it is still there
     return ended
 
 

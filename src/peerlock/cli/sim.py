@@ -98,7 +98,7 @@ def run_all(
     """Run every seed; the metrics of each, and who was left waiting in which."""
     runs, stuck = [], {}
     total = len(seeds) * prepared.topology.n * prepared.experiment.entries
-    with bar(prepared.chosen.name, total) as advance:
+    with bar(prepared.spec.name, total) as advance:
         for seed in seeds:
             metrics, left = _run_one(prepared, seed, trace, diagram, Ticker(advance))
             runs.append(metrics)
@@ -127,16 +127,16 @@ def _run_one(
 
 def report(prepared: Prepared, seeds: list[int], runs: list[Metrics], stuck: dict[int, list[int]]) -> dict[str, Any]:
     """What `--json` prints."""
-    chosen, network = prepared.chosen, prepared.topology
-    bounds = chosen.claimed.bounds(network.size(chosen.options.get("l", 2))) if chosen.claimed else None
+    spec, network = prepared.spec, prepared.topology
+    bounds = spec.claimed.bounds(network.size(spec.options.get("l", 2))) if spec.claimed else None
     return {
-        "algorithm": chosen.name,
-        "form": chosen.form,
+        "algorithm": spec.name,
+        "form": spec.form,
         "nodes": network.n,
         "edges": network.edges,
         "diameter": network.diameter,
         "seed": seeds[0] if len(seeds) == 1 else f"{seeds[0]}..{seeds[-1]}",
-        **summary(runs, chosen.mean_only),
+        **summary(runs, spec.mean_only),
         "claimed": {"min": bounds[0] if bounds else None, "max": bounds[1] if bounds else None},
         "stuck": sorted({node for nodes in stuck.values() for node in nodes}),
         "stuck_seeds": sorted(stuck),

@@ -11,7 +11,7 @@ import typer
 from peerlock.check.verdicts import Verdict, configurations, explore
 from peerlock.cli.app import app, check_output, save
 from peerlock.cli.progress import progress
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 from peerlock.parallel import spread
 
 
@@ -37,7 +37,7 @@ def verdicts(
         print(text, end="")
 
 
-def _graphs() -> dict[str, dict[Node, tuple[Node, ...]]]:
+def _graphs() -> dict[str, dict[NodeId, tuple[NodeId, ...]]]:
     """The connected graphs of 4 and 5 nodes: 6 and 21 of them."""
     import networkx as nx
     from networkx.generators.atlas import graph_atlas_g

@@ -22,7 +22,7 @@ from peerlock.check import counterexample
 from peerlock.check.model import Letter, Local, Model
 from peerlock.check.properties import Checks, finding, standard
 from peerlock.check.search import Search
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 from peerlock.errors import TraceError, UsageError
 from peerlock.lab.film import MOST_NODES, Act, Film, Plan, at_frame, classes, shoot, show
 from peerlock.observe import diagram, metrics, shiviz
@@ -90,14 +90,14 @@ def film(question: Question) -> dict[str, Any]:
     found = film_of(plan)
     experiment = plan.experiment
     prepared = experiment.prepare()
-    chosen = prepared.chosen
+    spec = prepared.spec
     return {
         "about": {
             "algorithm": experiment.algorithm, "form": found.about.get("form", ""), "nodes": found.about["nodes"],
             "edges": edges(prepared), "labels": found.about.get("labels") or {},
-            "claimed": chosen.claimed.words if chosen.claimed else "", "seed": experiment.seed, "fifo": experiment.fifo,
+            "claimed": spec.claimed.words if spec.claimed else "", "seed": experiment.seed, "fifo": experiment.fifo,
         },
-        "procedures": procedures(chosen.algorithm),
+        "procedures": procedures(spec.algorithm),
         "frames": [[frame.t, [compact(event) for event in frame.events]] for frame in found.frames],
         "ended": found.ended,
         "refused": {str(number): why for number, why in found.refused.items()},
@@ -118,7 +118,7 @@ def procedures(algorithm: type) -> dict[str, dict[str, str]]:
     return found
 
 
-def edges(prepared: Prepared) -> list[tuple[Node, Node]]:
+def edges(prepared: Prepared) -> list[tuple[NodeId, NodeId]]:
     """The lines of the network; none: everybody talks to everybody."""
     network = prepared.topology
     if network.neighbours is None:
@@ -191,7 +191,7 @@ def exported(question: Question) -> dict[str, str]:
 
 def itf(found: Film) -> dict[str, Any]:
     """The run in the Informal Trace Format, a state a frame, in the same variables as a counterexample's."""
-    flying: dict[tuple[int, Node], dict[str, Any]] = {}
+    flying: dict[tuple[int, NodeId], dict[str, Any]] = {}
     states = []
     for at, frame in enumerate(found.frames):
         for event in frame.events:
@@ -228,7 +228,7 @@ def check(question: Question) -> dict[str, Any]:
     plan = plan_of(question)
     world = at_frame(plan, question.frame)
     experiment, prepared = plan.experiment, plan.experiment.prepare()
-    timed = prepared.chosen.needs.delay_bound
+    timed = prepared.spec.needs.delay_bound
     stopped = [node for node, place in world.places.items() if place.backlog is not None]
     if stopped:
         raise UsageError(f"Node {stopped[0]} is stopped, and the checker knows no such nodes: let it go on first.")
@@ -237,9 +237,9 @@ def check(question: Question) -> dict[str, Any]:
             f"The checker looks at every interleaving: with {len(world.places)} nodes that takes too long. Five at most."
         )
     most = max(1, min(experiment.entries, {2: 4, 3: 2}.get(len(world.places), 1)))
-    shapes = prepared.topology.shapes(prepared.chosen.needs, experiment.home, 1.0) if timed else prepared.shapes
+    shapes = prepared.topology.shapes(prepared.spec.needs, experiment.home, 1.0) if timed else prepared.shapes
     bounds, bound = [most] * len(world.places), 1 if timed else None
-    model = Model(prepared.chosen, shapes, bounds, experiment.inside, fifo=experiment.fifo, delay_bound=bound)
+    model = Model(prepared.spec, shapes, bounds, experiment.inside, fifo=experiment.fifo, delay_bound=bound)
     if not timed:
         model.first = first_row(model, world)
     checks = Checks(standard(model))
@@ -253,13 +253,13 @@ def check(question: Question) -> dict[str, Any]:
     }  # fmt: skip
     if outcome.row is not None and outcome.violated is not None:
         answer["finding"] = finding(outcome.violated)
-        events = counterexample.events(model, way, {"algorithm": prepared.chosen.name})
+        events = counterexample.events(model, way, {"algorithm": prepared.spec.name})
         answer["frames"] = [
             [float(at), [compact(event) for event in events if event.event != "run" and int(event.t) == at]]
             for at in range(len(way) + 1)
         ]
         answer["about"] = {
-            "algorithm": prepared.chosen.name,
+            "algorithm": prepared.spec.name,
             "nodes": len(model.nodes),
             "edges": [],
             "labels": {},
@@ -267,7 +267,7 @@ def check(question: Question) -> dict[str, Any]:
         }
         answer["procedures"] = {}
         answer["variables"] = [the_state(model, row) for row in [model.first, *(step.row for step in way)]]
-        answer["itf"] = counterexample.itf(model, way, f"{prepared.chosen.name}: {answer['finding']}")
+        answer["itf"] = counterexample.itf(model, way, f"{prepared.spec.name}: {answer['finding']}")
     return answer
 
 
@@ -283,7 +283,7 @@ def the_state(model: Model, row: Sequence[int]) -> dict[str, Any]:
 
 def first_row(model: Model, world: Any) -> tuple[int, ...]:
     """The state of a running world as the start of an exploration."""
-    inboxes: dict[Node, list[tuple[int, Node, Any]]] = {node: [] for node in world.places}
+    inboxes: dict[NodeId, list[tuple[int, NodeId, Any]]] = {node: [] for node in world.places}
     for _, number, place, source, message in world.queue:
         if source:
             inboxes[place.me].append((abs(number), source, message))

@@ -25,7 +25,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from peerlock.contract import Node, State, Wire
+from peerlock.contract import NodeId, State, Wire
 from peerlock.errors import PeerlockError, UsageError
 from peerlock.observe.metrics import Metrics
 from peerlock.observe.notebook import Trace
@@ -58,7 +58,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
 class Frame(Struct):
     t: float
     events: list[Event]
-    ran: dict[Node, list[str]]  # the procedures of the algorithm, as they began
+    ran: dict[NodeId, list[str]]  # the procedures of the algorithm, as they began
 
 
 class Change(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Film(Struct):
     plan: Plan
     about: dict[str, Any]
     frames: list[Frame]
-    changes: dict[Node, list[Change]]
+    changes: dict[NodeId, list[Change]]
     ended: str = ""  # why there are no more frames: nothing was left to do, or a sentence
     refused: dict[int, str] = field(default_factory=dict)  # acts that were not possible, by their place in the list
 
@@ -86,7 +86,7 @@ class Film(Struct):
     def _repr_svg_(self) -> str:
         return self.trace._repr_svg_()
 
-    def state(self, frame: int) -> dict[Node, Change]:
+    def state(self, frame: int) -> dict[NodeId, Change]:
         """Of every node, after that frame."""
         found = {}
         for node, changes in self.changes.items():
@@ -134,11 +134,11 @@ class _Camera:
         self.acts = sorted(enumerate(plan.acts), key=lambda entry: entry[1].at)
         self.codes = _procedures(type(next(iter(self.world.places.values())).algorithm))
         self.ran: dict[int, list[str]] = {}  # by the identity of the algorithm
-        self.shown: dict[Node, dict[str, tuple[Any, str]]] = {}
+        self.shown: dict[NodeId, dict[str, tuple[Any, str]]] = {}
         self.problem = ""
         self.frame(0.0)  # the start
         try:
-            with prepared.chosen.blamed("a handler"):
+            with prepared.spec.blamed("a handler"):
                 self.run(plan.frames)
         except (AssertionError, PeerlockError) as problem:
             self.frame(self.world.now)
@@ -201,7 +201,7 @@ class _Camera:
             if id(place.algorithm) in self.ran:
                 frame.ran[node] = self.ran[id(place.algorithm)]
             before = self.film.changes.setdefault(node, [])
-            check_state(self.world.chosen, place.algorithm)  # what changes in place would be shown as it was
+            check_state(self.world.spec, place.algorithm)  # what changes in place would be shown as it was
             state = self.state(node, place.algorithm)
             phase = place.phase if place.backlog is None else "stopped"
             now = Change(at, phase, state, tuple(sorted(place.timers)))
@@ -209,7 +209,7 @@ class _Camera:
                 before.append(now)
         self.ran.clear()
 
-    def state(self, node: Node, algorithm: Any) -> dict[str, str]:
+    def state(self, node: NodeId, algorithm: Any) -> dict[str, str]:
         """Its variables, written; what is the same value as before is not written again."""
         before, now = self.shown.get(node, {}), {}
         for name in algorithm.__struct_fields__:
@@ -232,17 +232,17 @@ class _Camera:
             if self.seen < len(self.events):
                 self.frame(self.world.now)  # what somebody does is seen before anything comes of it
 
-    def place(self, node: Node) -> Place:
+    def place(self, node: NodeId) -> Place:
         if node not in self.world.places:
             raise UsageError(f"There is no node {node} at this moment.")
         return self.world.places[node]
 
-    def awake(self, node: Node) -> Place:
+    def awake(self, node: NodeId) -> Place:
         if self.place(node).backlog is not None:
             raise UsageError(f"Node {node} is stopped: let it go on first.")
         return self.place(node)
 
-    def taken(self, id: int) -> tuple[float, int, Any, Node, Any]:
+    def taken(self, id: int) -> tuple[float, int, Any, NodeId, Any]:
         """A message in flight, taken out of the queue."""
         for at, entry in enumerate(self.world.queue):
             if entry[3] and self.world.id_of(entry[1]) == id:
@@ -286,14 +286,14 @@ class _Camera:
 
     drop = lose
 
-    def request(self, node: Node) -> None:
+    def request(self, node: NodeId) -> None:
         place = self.awake(node)
         if place.phase != "idle":
             raise UsageError(f"Node {node} is {place.phase}: only one that is idle can ask.")
         place.current = Work(0.0, 1.0, "write")
         place.begin(self.world.now)
 
-    def release(self, node: Node) -> None:
+    def release(self, node: NodeId) -> None:
         place = self.awake(node)
         if place.phase != "inside":
             raise UsageError(f"Node {node} is {place.phase}: only one that is inside can leave.")
@@ -302,27 +302,27 @@ class _Camera:
         heapify(queue)
         place.go_out()
 
-    def fire(self, node: Node) -> None:
+    def fire(self, node: NodeId) -> None:
         timers = self.awake(node).timers
         if not timers or self.place(node).phase == "crashed":
             raise UsageError(f"No timer runs at node {node}.")
         self.world.fire(node, min(timers, key=lambda name: timers[name]))
 
-    def crash(self, node: Node) -> None:
+    def crash(self, node: NodeId) -> None:
         if self.place(node).phase == "crashed":
             raise UsageError(f"Node {node} is dead already.")
         self.world.crash(node)
 
-    def restart(self, node: Node) -> None:
+    def restart(self, node: NodeId) -> None:
         self.place(node)
         self.world.restart(node)
 
-    def pause(self, node: Node) -> None:
+    def pause(self, node: NodeId) -> None:
         if self.place(node).phase == "crashed" or self.place(node).backlog is not None:
             raise UsageError(f"Node {node} does nothing already.")
         self.world.pause(node)
 
-    def resume(self, node: Node) -> None:
+    def resume(self, node: NodeId) -> None:
         if self.place(node).backlog is None:
             raise UsageError(f"Node {node} is not stopped. (A dead one does not go on: it can start again.)")
         self.world.resume(node)
@@ -352,7 +352,7 @@ def _procedures(algorithm: type) -> dict[CodeType, str]:
     }
 
 
-def _nodes(nodes: Sequence[Node]) -> str:
+def _nodes(nodes: Sequence[NodeId]) -> str:
     return f"node {nodes[0]} waits" if len(nodes) == 1 else f"nodes {', '.join(map(str, nodes))} wait"
 
 

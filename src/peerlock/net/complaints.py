@@ -7,7 +7,7 @@ import logging
 log = logging.getLogger("peerlock")
 
 AGAIN_S = 10.0  # before the same sentence is logged again
-SENTENCES = 100  # different ones in that time: strangers can make them up
+SENTENCES = 100  # different ones in that time: an unidentified peer can make them up
 
 
 class Complaints:

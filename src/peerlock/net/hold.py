@@ -6,12 +6,12 @@ from math import inf
 from typing import Any
 
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, PeerlockError, UsageError, shown
-from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import HELD, LOST, Ticket
-from peerlock.node.wire_algorithms import Spoken
+from peerlock.node.wire_algorithms import WireAlgorithm
 
 
-class AnyHold(Ticket):
+class BaseHold(Ticket):
     """A lock that was granted, until it is released or lost."""
 
     _lock: Any
@@ -27,12 +27,12 @@ class AnyHold(Ticket):
         """Not released, and not lost. `check` says why not."""
         node = self._lock._node
         node.alive()
-        node.heed_the_clock()
+        node.check_lease()
         return self.state == HELD
 
     def check(self) -> None:
         """Raises `LockLost` if the lock is not held any more."""
-        self._lock._node.heed_the_clock()
+        self._lock._node.check_lease()
         if self.state == LOST:
             raise self.loss()
         if self.state != HELD:
@@ -64,9 +64,9 @@ class AnyHold(Ticket):
         return f"<{state} {self.name} ({self.mode}), fence {self.fence}>"
 
 
-def other_algorithm(desk: Desk, wanted: Spoken) -> Disagreement:
+def other_algorithm(local_lock: LocalLock, wanted: WireAlgorithm) -> Disagreement:
     return Disagreement(
-        f"The lock {desk.name} is used with {desk.spoken.chosen.name} in this group, and here with {wanted.chosen.name}: "
+        f"The lock {local_lock.name} is used with {local_lock.wire_algorithm.name} in this group, and here with {wanted.name}: "
         "use the same algorithm everywhere."
     )
 

@@ -46,7 +46,7 @@ from peerlock.net.registries.host import HostRegistry
 from peerlock.net.registries.leased import LeasedRegistry
 from peerlock.net.registries.static import StaticRegistry, Tls
 from peerlock.node.locks.ticket import Limits
-from peerlock.node.wire_algorithms import DEFAULT, spoken
+from peerlock.node.wire_algorithms import DEFAULT, wire_algorithm
 
 log = logging.getLogger("peerlock")
 
@@ -91,7 +91,7 @@ class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
     state: str | None = None
     local_grants: int | None = None
     idle_locks: int | None = None
-    stay_awake: bool | None = None
+    spin: bool | None = None
     voters: dict[str, str] | None = None
     etcd: Etcd | None = None
     address: str | None = None
@@ -116,7 +116,7 @@ def join(
     config: str | Path | None = None,
     local_grants: int | None = None,
     idle_locks: int | None = None,
-    stay_awake: bool | None = None,
+    spin: bool | None = None,
     voters: Mapping[str, str] | None = None,
     etcd: Etcd | Mapping[str, Any] | None = None,
     address: str | None = None,
@@ -144,14 +144,14 @@ def join(
     - `address`: where the others reach this node, HOST or HOST:PORT, if that cannot be guessed. `bind`: the address
       of this host, if that is
       another one (behind a proxy, in a container).
-    - `stay_awake`: False: who waits for a lock sleeps at once, also where it would pay to stay awake for a moment.
+    - `spin`: False: a waiter sleeps at once, also where it would pay to spin for a moment.
       (Threads always do.)
     - `config`: a TOML file that says the same.
     - `timeout`: seconds to become a member; then `LockTimeout` says for whom the group waits, and what was heard last.
     """
     settings = gather(
         config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
-        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, stay_awake=stay_awake,
+        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, spin=spin,
         voters=voters, etcd=etcd, address=address, bind=bind, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog,
         first_start=first_start,
     )  # fmt: skip
@@ -163,7 +163,7 @@ def join(
 def prepared(settings: Settings) -> tuple[str, Limits]:
     """The algorithm and the limits, checked before anything is made."""
     algorithm = settings.algorithm or DEFAULT
-    spoken(algorithm)
+    wire_algorithm(algorithm)
     usual = Limits()
     for what, value in (("local_grants", settings.local_grants), ("idle_locks", settings.idle_locks)):
         if value is not None and value < 1:
@@ -171,7 +171,7 @@ def prepared(settings: Settings) -> tuple[str, Limits]:
     return algorithm, Limits(
         settings.local_grants or usual.local_grants,
         settings.idle_locks or usual.idle_locks,
-        usual.stay_awake if settings.stay_awake is None else settings.stay_awake,
+        usual.spin if settings.spin is None else settings.spin,
     )
 
 

@@ -30,21 +30,21 @@ from peerlock.errors import (
 )
 from peerlock.net.complaints import Complaints
 from peerlock.net.control.status import NodeStatus, node_status
-from peerlock.net.registries.base import Decision, Registry
+from peerlock.net.registries.base import Registry, View
 from peerlock.net.transport.link import FOR_A_CLIENT, FOR_A_PEER, Link
 from peerlock.net.transport.tls import reason, refuses_us
 from peerlock.node.core import Core
-from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.membership.host import GroupLost
 from peerlock.node.peer import Peer
-from peerlock.node.wire import OLDEST, VERSION, Frame, Hello, Ping, Tell, framed, incompatible
-from peerlock.node.wire_algorithms import Spoken, spoken
+from peerlock.node.wire import OLDEST, VERSION, Frame, Hello, Ping, StaticState, framed, incompatible
+from peerlock.node.wire_algorithms import WireAlgorithm, wire_algorithm
 
 log = logging.getLogger("peerlock")
 T = TypeVar("T")
 
-AGAIN_S = 0.02  # to ask the gate again, after somebody was about to leave us out
+AGAIN_S = 0.02  # before it asks again whether it may hold, after another process was about to exclude it
 HELLO_S = 10.0  # to say so
 PATIENCE_S = 2.5  # with somebody who keeps us from believing
 LOWEST = 2**31 - 1  # priority; a larger number might not fit into a message
@@ -69,13 +69,13 @@ class Shell:
     clock: Callable[[], float]  # what `now` says, without the call in between
 
     def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
-        self.registry, self.group, self.algorithm = registry, group, spoken(algorithm)
+        self.registry, self.group, self.algorithm = registry, group, wire_algorithm(algorithm)
         self.pid, self.forked, self.clock = os.getpid(), False, self.now
         self.core = self.cores_of(Peer("", 0), group, self, limits, self.now())
         self.core.leases, self.core.patience_s = registry.leases, registry.patience_s
         self.failure: RegistryError | None = None  # it cannot join
         self.watching = False  # a timer looks at the end of the lease
-        self.courted: tuple[Peer, ...] = ()  # members with whom links are needed before we are one
+        self.dialled_early: tuple[Peer, ...] = ()  # members with whom links are needed before we are one
         self.up: set[Link] = set()  # every socket there is, whether or not it has said who it is
         self.links: dict[Peer, Link] = {}  # those that go to members
         self.dialling: set[Peer] = set()  # a link is being made, or will be
@@ -101,27 +101,27 @@ class Shell:
     @property
     def epoch(self) -> int:
         """The number of the view that the group is in; it only ever grows."""
-        return self.core.view.epoch
+        return self.core.view_change.epoch
 
     @property
     def members(self) -> tuple[str, ...]:
-        return tuple(peer.name for peer in self.core.view.members)
+        return tuple(peer.name for peer in self.core.view_change.members)
 
-    def choice(self, algorithm: str | None, priority: int | None) -> tuple[Spoken, Mode, int]:
+    def choice(self, algorithm: str | None, priority: int | None) -> tuple[WireAlgorithm, Mode, int]:
         """What a lock is made with."""
         if algorithm is not None and not isinstance(algorithm, str):
             raise UsageError(f"An algorithm is given by its name; got {shown(algorithm)}.")
-        chosen = self.algorithm if algorithm is None else spoken(algorithm)
+        spec = self.algorithm if algorithm is None else wire_algorithm(algorithm)
         if priority is not None:
             if algorithm is None:
-                chosen = spoken("ricart-agrawala-priority")
-            if chosen.chosen.name != "ricart-agrawala-priority":
-                raise UsageError(f"{chosen.chosen.name} knows no priorities: use ricart-agrawala-priority.")
+                spec = wire_algorithm("ricart-agrawala-priority")
+            if spec.spec.name != "ricart-agrawala-priority":
+                raise UsageError(f"{spec.spec.name} knows no priorities: use ricart-agrawala-priority.")
             if not isinstance(priority, int) or isinstance(priority, bool) or not 1 <= priority <= LOWEST:
                 raise UsageError(
                     f"A priority is a whole number from 1, the highest, to {LOWEST}; got {shown(priority)}."
                 )
-        return chosen, "write", priority or 0
+        return spec, "write", priority or 0
 
     def alive(self) -> None:
         if self.forked:
@@ -149,7 +149,7 @@ class Shell:
                 os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
 
-    def buried(self) -> None:
+    def on_loop_closed(self) -> None:
         """Its event loop has ended, and it did not leave: others may hold what was held here, and nobody is left to be told."""
         self.closing = True
         self.core.table.wedge()
@@ -162,11 +162,11 @@ class Shell:
         core.close(self.now())
         self.asked(self.registry.lapsed)  # whoever held something was told: nothing has to be ended for it
         for client in self.clients:
-            client.end_charges()  # what works under a lock of ours ends before the lock is another's
+            client.end_process_groups()  # what works under a lock of ours ends before the lock is another's
         self.clients.clear()
-        decision = self.asked(self.registry.leave)
-        if decision is not None:
-            core.farewell(decision.epoch, decision.members)
+        view = self.asked(self.registry.leave)
+        if view is not None:
+            core.farewell(view.epoch, view.members)
 
     # -- what asyncio and threads do in their own ways ---------------------------------------------------
 
@@ -214,27 +214,27 @@ class Shell:
             self.core.rejoined(peer)
         else:
             self.core.me = peer
-            self.core.view.me = peer
+            self.core.view_change.me = peer
         self.relisten()
         self.outside = False
-        decision = self.registry.change()
-        if decision is not None and peer not in decision.members:
+        view = self.registry.change()
+        if view is not None and peer not in view.members:
             # Taken in and left out again before we heard of it.
             self.rejoin()
         else:
-            self.take(decision)
+            self.take(view)
         self.core.flush()
 
-    def take(self, decision: Decision | None) -> None:
-        if decision is None or self.closing:
+    def take(self, view: View | None) -> None:
+        if view is None or self.closing:
             return
-        if self.core.me not in decision.members and not self.core.view.known:
+        if self.core.me not in view.members and not self.core.view_change.known:
             return  # not yet in any view
         try:
-            self.core.learn(decision.epoch, decision.members, self.now())
+            self.core.learn(view.epoch, view.members, self.now())
         except (RegistryError, OSError) as problem:
-            self.complain(f"epoch {decision.epoch} cannot be written down: {problem}")
-            self.after(REDIAL_S[-1], lambda: self.take(decision))
+            self.complain(f"epoch {view.epoch} cannot be written down: {problem}")
+            self.after(REDIAL_S[-1], lambda: self.take(view))
 
     def refuse(self, sentence: str) -> None:
         """This node cannot be a member, and waiting does not help: whoever waits for it to join is told."""
@@ -246,7 +246,7 @@ class Shell:
     def not_in_time(self, timeout: float) -> LockTimeout:
         """What to tell whoever waited for it to join, and waits no more."""
         core = self.core
-        missing = (str(peer) for peer in core.blockers or core.view.missing() if peer != core.me)
+        missing = (str(peer) for peer in core.blockers or core.view_change.missing() if peer != core.me)
         waits = ", ".join(dict.fromkeys((*self.registry.waits_for(), *missing)))
         return LockTimeout(
             f"The group {self.group} did not take this node in within {timeout:g} s."
@@ -270,11 +270,11 @@ class Shell:
             self.outside = True
             self.after(REDIAL_S[-1], self.again)
 
-    def write_charges(self) -> None:
+    def write_process_groups(self) -> None:
         """Whoever finds us dead knows what works under our locks."""
         words = b"".join(words + b"\n" for words in self.clients.values() if words)
         try:
-            self.registry.charge(words)
+            self.registry.record_process_groups(words)
         except OSError as problem:
             raise RegistryError(f"What works under a lock cannot be written down: {problem.strerror}.") from None
 
@@ -315,12 +315,12 @@ class Shell:
         if self.closing:
             return
         self.take(self.asked(self.registry.newest))
-        if peer in self.core.view.coming and self.asked(self.registry.lives, peer) is False:
+        if peer in self.core.view_change.coming and self.asked(self.registry.lives, peer) is False:
             log.info("group %s: %s is dead", self.group, peer)
             self.take(self.asked(self.registry.change))
 
     def confirms(self, epoch: int, members: tuple[Peer, ...]) -> bool:
-        return bool(self.asked(self.registry.confirms, Decision(epoch, members)))
+        return bool(self.asked(self.registry.confirms, View(epoch, members)))
 
     def refresh(self) -> None:
         self.take(self.asked(self.registry.newest))
@@ -332,14 +332,14 @@ class Shell:
         answer = self.asked(self.registry.exclude, peers)
         if answer is None:
             return peers
-        decision, stay = answer
+        view, stay = answer
         if stay and stay != self.core.blockers:
             log.warning(
                 "group %s: no answer from %s, which may hold a lock: waiting for it",
                 self.group,
                 ", ".join(map(str, stay)),
             )
-        self.take(decision)
+        self.take(view)
         return stay
 
     def renew(self) -> None:
@@ -359,10 +359,10 @@ class Shell:
         if self.outside or self.closing:
             return  # that is under way
         self.outside = True
-        self.courted = ()  # the next incarnation will hear whom it needs
-        if self.core.admitted or self.core.view.known:
-            log.warning("group %s: left out of epoch %s; joining again", self.group, self.core.view.known)
-        self.asked(self.registry.doubt)
+        self.dialled_early = ()  # the next incarnation will hear whom it needs
+        if self.core.admitted or self.core.view_change.known:
+            log.warning("group %s: left out of epoch %s; joining again", self.group, self.core.view_change.known)
+        self.asked(self.registry.end_holding)
         self.after(0.0, self.again)
 
     def asked(self, question: Callable[..., T], *words: Any) -> T | None:
@@ -370,7 +370,7 @@ class Shell:
         try:
             return question(*words)
         except GroupLost:
-            self.after(0.0, self.uproot)  # not at once: the core may be in the middle of something
+            self.after(0.0, self.on_group_lost)  # not at once: the core may be in the middle of something
             return None
         except (PeerlockError, OSError) as problem:
             self.complain(f"the registry does not answer: {problem}")
@@ -380,13 +380,13 @@ class Shell:
         """Is the group's place still the one that this node joined in?"""
         return self.outside or self.closing or self.asked(self.registry.stands) is not False
 
-    def uproot(self) -> None:
+    def on_group_lost(self) -> None:
         """The group's place is gone. What is held here is lost; this node joins the group that is there now, or founds it."""
         if self.outside or self.closing or self.stands():
             return
         why = str(self.registry.lost())
         log.error("group %s: %s", self.group, why)
-        self.core.outcast(why.rstrip("."))
+        self.core.end_membership(why.rstrip("."))
         self.core.forget()
         self.rejoin()
 
@@ -396,10 +396,10 @@ class Shell:
         if self.complaints.are_new(why, self.now()):
             log.warning("group %s: %s", self.group, why)
 
-    def open_gate(self) -> bool:
+    def begin_holding(self) -> bool:
         if self.registry.leases:
             return False  # it is open while the lease runs
-        if self.asked(self.registry.believe):
+        if self.asked(self.registry.begin_holding):
             self.refused_since = None
             return True
         if self.refused_since is None:
@@ -410,18 +410,18 @@ class Shell:
             self.complain("somebody keeps this node from taking locks; joining again under a new incarnation")
             self.rejoin()
         else:
-            self.after(AGAIN_S, self.knock_again)
+            self.after(AGAIN_S, self.request_hold_again)
         return False
 
-    def knock_again(self) -> None:
+    def request_hold_again(self) -> None:
         if not self.closing:
             self.take(self.asked(self.registry.newest))
             self.core.now = self.now()
-            self.core.knock_if_needed()
+            self.core.request_hold_if_needed()
             self.core.flush()
 
-    def close_gate(self) -> None:
-        self.asked(self.registry.doubt)
+    def end_holding(self) -> None:
+        self.asked(self.registry.end_holding)
 
     def leased(self, until: float) -> None:
         """The registry says: nobody leaves this node out before then."""
@@ -429,7 +429,7 @@ class Shell:
             return
         self.core.leased(until, self.now())
         self.core.flush()
-        if self.core.table.gate:
+        if self.core.table.may_hold:
             self.registry.arm(self.core.table.until)
             for client in self.clients:
                 client.renewed(self.core.table.until)
@@ -440,7 +440,7 @@ class Shell:
     def look_at_lease(self) -> None:
         self.watching = False
         table, now = self.core.table, self.now()
-        if not table.gate or self.closing:
+        if not table.may_hold or self.closing:
             return
         if now >= table.until:
             self.core.lapse(now)
@@ -457,9 +457,9 @@ class Shell:
             self.group, self.name, f"{held} hold{'s were' if held > 1 else ' was'}" if held else "nothing was",
         )  # fmt: skip
 
-    def court(self, peers: tuple[Peer, ...]) -> None:
+    def dial_early(self, peers: tuple[Peer, ...]) -> None:
         """Links to these members are needed before we are one."""
-        self.courted = peers
+        self.dialled_early = peers
         for peer in peers:
             if peer != self.core.me:
                 self.dial(peer)
@@ -469,28 +469,31 @@ class Shell:
 
     def tick(self) -> None:
         if not self.stands():
-            self.uproot()
+            self.on_group_lost()
         if not self.closing:
             self.core.tick(self.now())
             self.core.flush()
 
-    def remind_at(self, when: float) -> None:
-        self.after(max(0.0, when - self.now()), self.remind)
+    def withheld_due_at(self, when: float) -> None:
+        self.after(max(0.0, when - self.now()), self.on_withheld_due)
 
-    def remind(self) -> None:
+    def on_withheld_due(self) -> None:
         if not self.closing:
-            self.core.remind(self.now())
+            self.core.on_withheld_due(self.now())
             self.core.flush()
 
-    def stay_awake(self, desk: Desk) -> None:
+    def spin(self, local_lock: LocalLock) -> None:
         """Whether that can be done, and pays, depends on how a node waits."""
 
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None:
-        self.registry.learned(Decision(epoch, members))
+        self.registry.learned(View(epoch, members))
 
     def started(self, epoch: int) -> None:
         log.info(
-            "group %s: epoch %s with %s", self.group, epoch, ", ".join(peer.name for peer in self.core.view.members)
+            "group %s: epoch %s with %s",
+            self.group,
+            epoch,
+            ", ".join(peer.name for peer in self.core.view_change.members),
         )
         for listener in list(self.listeners):
             listener()
@@ -535,8 +538,8 @@ class Shell:
 
     def wanted(self, peer: Peer) -> bool:
         """Is there still a reason to have a link with it?"""
-        view = self.core.view
-        return not peer.id or peer in view.coming or (peer in self.courted and self.core.me not in view.coming)
+        coming = self.core.view_change.coming
+        return not peer.id or peer in coming or (peer in self.dialled_early and self.core.me not in coming)
 
     def not_connected(self, peer: Peer, problem: OSError | str) -> None:
         self.dialling.discard(peer)
@@ -564,10 +567,10 @@ class Shell:
     def on_frame(self, link: Link, frame: Frame) -> None:
         """What is said between members, once they have greeted each other, does not come here."""
         if isinstance(frame, Hello) and frame.gone and self.registry.dials and (link.peer or link.dialled):
-            self.cast_out(frame.sentence)
+            self.on_exclusion(frame.sentence)
             raise ProtocolError(f"{frame.peer.name} says: {frame.sentence}")
         if link.peer is not None:
-            if isinstance(frame, Tell):
+            if isinstance(frame, StaticState):
                 self.registry.told(link.peer, frame)
             else:
                 self.core.receive(link.peer, frame, self.now())
@@ -639,10 +642,10 @@ class Shell:
         gone = self.registry.is_gone(hello.peer)
         return Hello(OLDEST, self.group, self.core.me, hello.peer.id, 0, why, gone, VERSION)
 
-    def cast_out(self, sentence: str) -> None:
+    def on_exclusion(self, sentence: str) -> None:
         """The others go on without this incarnation, and say so."""
         log.error("group %s: %s: everything that was held here is lost", self.group, sentence)
-        self.core.outcast(sentence)
+        self.core.end_membership(sentence)
         self.rejoin()
 
     def unfit(self, hello: Hello) -> str:
@@ -668,7 +671,7 @@ class Shell:
         number = core.ask_for_status()
         core.flush()
         answers = core.answers[number]
-        others = [peer for peer in core.view.members if peer != core.me]
+        others = [peer for peer in core.view_change.members if peer != core.me]
 
         def look(late: bool = False) -> None:
             if number in core.answers and (late or len(answers) >= len(others)):
@@ -709,7 +712,7 @@ class Shell:
         reports, one that ended soon counts as well, for the other end does not say why.
         """
         soon = self.now() - link.greeted_at < REDIAL_S[-1]
-        return link.refused or (soon and self.core.view.wedged)
+        return link.refused or (soon and self.core.view_change.wedged)
 
     def lost(self, link: Link) -> None:
         """A link is down, from whichever side."""

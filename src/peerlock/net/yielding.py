@@ -11,7 +11,7 @@ YIELD_S = 0.0005
 SOON_S = 0.000002  # after a wait; then twice as long each time
 
 
-class Pace:
+class YieldPolicy:
     """One a node, for all its locks."""
 
     __slots__ = ("step", "yield_at")

@@ -10,9 +10,9 @@ it asks for. After every event the shell calls `flush`, and each peer that somet
     dialled, answered       a link that we made   dial(peer), hang_up(peer, sentence)
     linked, unlinked        one that came; an end refresh(), look(peer): what does the registry say
     receive(peer, frame)                          suspect(peers), renew(), rejoin(): what is asked of it
-    gate_opens()                                  open_gate(), close_gate()
-    tick(), remind()                              wake_at(when), remind_at(when), stay_awake(desk)
-    (and the desks' acquire, release, cancel)     learned(epoch, members), started(epoch), note(level, sentence)
+    holding_allowed()                             begin_holding(), end_holding()
+    tick(), on_withheld_due()                     wake_at(when), withheld_due_at(when), spin(local_lock)
+    (and acquire, release, cancel of local locks) learned(epoch, members), started(epoch), note(level, sentence)
 
 **Links.** Of two members the greater one dials, and a joiner dials everybody. A link carries the frames of one
 session, whichever way it was made; a new one takes the place of the old. What a peer says that makes no sense raises
@@ -33,10 +33,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
-from peerlock.node.locks.local_lock import Desk
-from peerlock.node.locks.table import NEAR_THE_END, Table, disagreement
+from peerlock.node.locks.local_lock import LocalLock
+from peerlock.node.locks.table import NEAR_THE_END, LockTable, disagreement
 from peerlock.node.locks.ticket import Limits, Ticket
-from peerlock.node.membership.view_change import View
+from peerlock.node.membership.view_change import ViewChange
 from peerlock.node.peer import Peer
 from peerlock.node.session import Session
 from peerlock.node.wire import (
@@ -46,20 +46,20 @@ from peerlock.node.wire import (
     VERSION,
     Ack,
     Answer,
-    Decided,
     Disagree,
     Frame,
     Hello,
+    LockMessage,
     LockReport,
+    NewView,
     Ping,
     Pong,
     Query,
     Report,
     ReportPart,
-    Said,
     framed,
 )
-from peerlock.node.wire_algorithms import spoken
+from peerlock.node.wire_algorithms import wire_algorithm
 
 TICK_S = 0.5
 SILENCE_S = 1.0  # before somebody is asked whether it is there
@@ -67,7 +67,7 @@ PATIENCE_S = 1.5  # before who does not answer is named to the registry
 
 
 class Shell(Protocol):
-    """What a core asks of whoever drives it."""
+    """What a core asks of its caller."""
 
     def write(self, peer: Peer, data: bytes) -> None: ...
 
@@ -99,11 +99,11 @@ class Shell(Protocol):
     def rejoin(self) -> None:
         """The newest view is one without us."""
 
-    def open_gate(self) -> bool:
-        """May we believe from now on? False: not now; `gate_opens` or a new view will follow."""
+    def begin_holding(self) -> bool:
+        """May we believe from now on? False: not now; `holding_allowed` or a new view will follow."""
         ...
 
-    def close_gate(self) -> None: ...
+    def end_holding(self) -> None: ...
 
     def lapsed(self, held: int) -> None:
         """The lease has run out; so many locks were lost with it."""
@@ -111,10 +111,10 @@ class Shell(Protocol):
     def wake_at(self, when: float) -> None:
         """Call `tick` then."""
 
-    def remind_at(self, when: float) -> None:
-        """Call `remind` then."""
+    def withheld_due_at(self, when: float) -> None:
+        """Call `on_withheld_due` then."""
 
-    def stay_awake(self, desk: Desk) -> None:
+    def spin(self, local_lock: LocalLock) -> None:
         """Somebody waits there, and something has just been said or heard about it: do not fall asleep at once."""
 
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None: ...
@@ -125,23 +125,23 @@ class Shell(Protocol):
 
 
 class Core:
-    views_of: ClassVar[type[View]] = View
+    views_of: ClassVar[type[ViewChange]] = ViewChange
     sessions_of: ClassVar[type[Session]] = Session
 
     def __init__(self, me: Peer, group: str, shell: Shell, limits: Limits | None = None, now: float = 0.0) -> None:
         self.me, self.group, self.shell = me, group, shell
         self.now = now  # of the event that is being handled
         self.busy = False  # on an event loop: an event is being handled, and nothing else may be told to the core
-        self.view = self.views_of(me)
+        self.view_change = self.views_of(me)
         self.sessions: dict[Peer, Session] = {}
         self.numbers: dict[Peer, int] = {}  # of the members of the epoch that runs
-        self.table = Table(
-            limits or Limits(), self.alarm, self.knock, self.full, self.lapse, shell.remind_at, shell.stay_awake
+        self.table = LockTable(
+            limits or Limits(), self.alarm, self.request_hold, self.full, self.lapse, shell.withheld_due_at, shell.spin
         )
         self.parts: dict[
             Peer, tuple[int, tuple[LockReport, ...]]
         ] = {}  # of reports whose end is not here: of which epoch
-        self.early: list[tuple[Peer, Said]] = []  # of the epoch that has not started here
+        self.early: list[tuple[Peer, LockMessage]] = []  # of the epoch that has not started here
         self.answers: dict[int, dict[Peer, Answer]] = {}
         self.on_answer: Callable[[], object] | None = None
         self.query = 0
@@ -154,30 +154,30 @@ class Core:
         self.renewing = False
         self.admitted = False  # some view had this incarnation in it
         self.closed = False
-        self.leases = False  # the gate is a lease
+        self.leases = False  # `may_hold` is a lease
         self.patience_s = PATIENCE_S
 
     # -- views -------------------------------------------------------------------------------------------
 
     def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
         self.now = now
-        view = self.view
-        if epoch <= view.known:
+        view_change = self.view_change
+        if epoch <= view_change.known:
             return
         self.shell.learned(epoch, members)  # what must be durable is, before anything is done about it
-        view.learn(epoch, members)
+        view_change.learn(epoch, members)
         self.table.wedge()
         self.early, self.renewing = [], False
         for peer in [peer for peer in self.sessions if peer not in members]:
             del self.sessions[peer]
             self.parts.pop(peer, None)
             self.shell.hang_up(peer, f"the group is at epoch {epoch} without you")
-        if view.excluded and not self.admitted and self.shell.waits_outside():
-            view.coming = ()  # no view has had this incarnation in it yet: this one is just not ours
+        if view_change.excluded and not self.admitted and self.shell.waits_outside():
+            view_change.coming = ()  # no view has had this incarnation in it yet: this one is just not ours
             return
-        self.admitted = not view.excluded
-        if view.excluded:
-            self.outcast(f"the group went on to epoch {epoch} without this node")
+        self.admitted = not view_change.excluded
+        if view_change.excluded:
+            self.end_membership(f"the group went on to epoch {epoch} without this node")
             self.shell.rejoin()
             return
         for peer in members:
@@ -186,53 +186,53 @@ class Core:
         self.report()
         self.alarm()
 
-    def outcast(self, why: str) -> None:
+    def end_membership(self, why: str) -> None:
         """Nothing is held here any more, and what the others still say to this incarnation is not heard."""
         self.count(())
         self.table.drop(why)
 
     def report(self) -> None:
         """Made once; everybody gets the same."""
-        view, locks = self.view, self.table.report(self.now)
-        for peer in view.coming:
+        view_change, locks = self.view_change, self.table.report(self.now)
+        for peer in view_change.coming:
             if peer != self.me:
                 self.send_report(peer, locks)
-        self.on_report(self.me, view.known, locks)
+        self.on_report(self.me, view_change.known, locks)
 
     def send_report(self, peer: Peer, locks: tuple[LockReport, ...]) -> None:
-        session, view = self.session(peer), self.view
+        session, view_change = self.session(peer), self.view_change
         while len(locks) > MOST_LOCKS:
             part, locks = locks[:MOST_LOCKS], locks[MOST_LOCKS:]
-            self.post(session, ReportPart(session.seq + 1, session.received, view.known, part))
-        self.post(session, Report(session.seq + 1, session.received, view.known, view.coming, locks))
+            self.post(session, ReportPart(session.seq + 1, session.received, view_change.known, part))
+        self.post(session, Report(session.seq + 1, session.received, view_change.known, view_change.coming, locks))
 
     def on_report(self, source: Peer, epoch: int, locks: tuple[LockReport, ...]) -> None:
-        if self.view.on_report(source, epoch, locks):
+        if self.view_change.on_report(source, epoch, locks):
             self.begin()
 
     def begin(self) -> None:
-        view = self.view
-        reports = view.begin()
-        self.count(view.members)
+        view_change = self.view_change
+        reports = view_change.begin()
+        self.count(view_change.members)
         for session in self.sessions.values():
-            session.forget(view.epoch)
-        sessions = [None, *(self.sessions.get(peer) for peer in view.members)]
+            session.forget(view_change.epoch)
+        sessions = [None, *(self.sessions.get(peer) for peer in view_change.members)]
         self.blockers = ()
         self.views += 1
         if self.closed:
             return  # it has nothing to do in it, and its report has said so
         self.table.begin(
-            view.epoch,
+            view_change.epoch,
             self.numbers[self.me],
             sessions,
             [(self.numbers[peer], locks) for peer, locks in reports if peer in self.numbers],
             self.now,
         )
-        self.shell.started(view.epoch)
+        self.shell.started(view_change.epoch)
         early, self.early = self.early, []
-        for peer, said in early:
+        for peer, message in early:
             if peer in self.sessions:
-                self.on_said(self.sessions[peer], said)
+                self.on_lock_message(self.sessions[peer], message)
 
     def count(self, members: tuple[Peer, ...]) -> None:
         """The numbers of the members of an epoch."""
@@ -245,17 +245,17 @@ class Core:
         for peer in list(self.sessions):
             self.shell.hang_up(peer, "the group's place is gone")
         self.sessions = {}
-        self.view = self.views_of(self.me)
+        self.view_change = self.views_of(self.me)
         self.alarmed = False
 
     def rejoined(self, me: Peer) -> None:
         """A new incarnation of this node, which knows what the old one knew of epochs, and nothing else."""
-        known = self.view.known
+        known = self.view_change.known
         self.table.drop("this node has joined its group again")
         self.me = me
         self.admitted = False
-        self.view = self.views_of(me)
-        self.view.known = known
+        self.view_change = self.views_of(me)
+        self.view_change.known = known
         self.sessions = {}
 
     # -- links -------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Core:
 
     def dials(self, peer: Peer) -> bool:
         """Of two the greater one dials; but a joiner dials everybody, for nobody has heard of it."""
-        return self.me > peer or not self.view.epoch
+        return self.me > peer or not self.view_change.epoch
 
     def hello(self, peer: Peer) -> Hello:
         """Our first words on a link to that peer."""
@@ -302,22 +302,22 @@ class Core:
         session.heard, session.pinged = now, 0.0
         session.link(received)
         self.table.dirty[session] = None
-        if self.view.known and peer not in self.view.coming:
+        if self.view_change.known and peer not in self.view_change.coming:
             self.tell_the_view(session)
 
     def is_behind(self, peer: Peer, received: int) -> bool:
         """It had a session with us before the group went on without it, and does not know that yet: it is told."""
         session = self.sessions.get(peer)
-        if received <= (session.seq if session is not None else 0) or peer in self.view.coming:
+        if received <= (session.seq if session is not None else 0) or peer in self.view_change.coming:
             return False
-        self.shell.write(peer, framed(Decided(self.view.known, self.view.coming)))
+        self.shell.write(peer, framed(NewView(self.view_change.known, self.view_change.coming)))
         return True
 
     def tell_the_view(self, session: Session) -> None:
         """To somebody who seems to know only an older one."""
-        if not self.view.coming:
+        if not self.view_change.coming:
             return  # we do not know who is in it: we have just joined again
-        self.send(session, Decided(self.view.known, self.view.coming))
+        self.send(session, NewView(self.view_change.known, self.view_change.coming))
 
     def unlinked(self, peer: Peer, now: float) -> None:
         self.now = now
@@ -326,11 +326,11 @@ class Core:
             session.unlink()
             if session.stuck:
                 self.alarm()
-        if peer not in self.view.coming:
+        if peer not in self.view_change.coming:
             self.sessions.pop(peer, None)  # somebody who is in no view that we know of: it will say everything again
             return
         self.shell.look(peer)
-        if peer in self.view.coming and self.dials(peer) and peer in self.sessions:
+        if peer in self.view_change.coming and self.dials(peer) and peer in self.sessions:
             self.shell.dial(peer)
 
     def receive(self, peer: Peer, frame: Frame, now: float) -> None:
@@ -340,9 +340,9 @@ class Core:
         if session is None:
             return  # of a view that is over
         session.heard, session.pinged = now, 0.0
-        if type(frame) is Said:  # almost all are
+        if type(frame) is LockMessage:  # almost all are
             if session.accept(frame.seq, frame.ack):
-                self.on_said(session, frame)
+                self.on_lock_message(session, frame)
             if session.outgoing:
                 self.table.dirty[session] = None
             return
@@ -354,7 +354,7 @@ class Core:
                 if peer in self.sessions and session.accept(frame.seq, frame.ack):
                     epoch, before = self.parts.pop(peer, (0, ()))
                     self.on_report(peer, frame.epoch, (*before, *frame.locks) if epoch == frame.epoch else frame.locks)
-                    if frame.epoch < self.view.known and peer in self.sessions:
+                    if frame.epoch < self.view_change.known and peer in self.sessions:
                         self.tell_the_view(session)
             case ReportPart():
                 if session.accept(frame.seq, frame.ack):
@@ -363,8 +363,8 @@ class Core:
             case Disagree():
                 if session.accept(frame.seq, frame.ack):
                     self.on_disagree(peer, frame)
-            case Decided():
-                if self.view.known:  # who has not been in any view yet waits for one that has it in it
+            case NewView():
+                if self.view_change.known:  # who has not been in any view yet waits for one that has it in it
                     self.on_members(frame.epoch, frame.members)
             case Ack():
                 session.on_ack(frame.ack)
@@ -387,54 +387,61 @@ class Core:
     def on_members(self, epoch: int, members: tuple[Peer, ...]) -> None:
         if not members or len(set(members)) != len(members):
             raise ProtocolError(f"a view of epoch {epoch} with {len(members)} members, some of them twice")
-        if epoch > self.view.known and not self.shell.confirms(epoch, members):
+        if epoch > self.view_change.known and not self.shell.confirms(epoch, members):
             raise ProtocolError(f"a view of epoch {epoch}, which the registry does not know")
         self.learn(epoch, members, self.now)
 
-    def on_said(self, session: Session, said: Said) -> None:
-        view = self.view
-        if not said.epoch == view.epoch == view.known:  # which is almost always so
-            match view.fate(said.epoch):
+    def on_lock_message(self, session: Session, message: LockMessage) -> None:
+        view_change = self.view_change
+        if not message.epoch == view_change.epoch == view_change.known:  # which is almost always so
+            match view_change.fate(message.epoch):
                 case "wait":
-                    self.early.append((session.peer, said))
+                    self.early.append((session.peer, message))
                     return
                 case "drop":
                     return
         if not session.number or self.closed:
             return
-        desk = self.table.desks.get(said.lock)
-        if desk is None or desk.spoken.number != said.algorithm:
-            wanted = spoken(said.algorithm)
-            desk = self.table.desk(said.lock, wanted)
-            if desk.spoken is not wanted:
-                self.disagree(session.peer, said.lock)
+        local_lock = self.table.locks.get(message.lock)
+        if local_lock is None or local_lock.wire_algorithm.number != message.algorithm:
+            wanted = wire_algorithm(message.algorithm)
+            local_lock = self.table.local_lock(message.lock, wanted)
+            if local_lock.wire_algorithm is not wanted:
+                self.disagree(session.peer, message.lock)
                 return
         try:
-            message = desk.spoken.message(said.body)
+            body = local_lock.wire_algorithm.message(message.body)
         except UNREADABLE as problem:
-            raise ProtocolError(f"no message of {desk.spoken.chosen.name}: {problem}") from None
+            raise ProtocolError(f"no message of {local_lock.wire_algorithm.name}: {problem}") from None
         try:
-            desk.hear(session.number, said.clock, message, said.seq, self.now)
+            local_lock.hear(session.number, message.clock, body, message.seq, self.now)
         except (AssertionError, LookupError) as problem:
             # Well-formed nonsense. It may have left the algorithm in any state: a new epoch starts it afresh.
             self.shell.renew()
             raise ProtocolError(
-                f"{desk.spoken.chosen.name} cannot be told {message} by {session.peer}: {problem}"
+                f"{local_lock.wire_algorithm.name} cannot be told {body} by {session.peer}: {problem}"
             ) from problem
-        if desk.clock > NEAR_THE_END:
+        if local_lock.clock > NEAR_THE_END:
             self.full()
 
     def disagree(self, peer: Peer, lock: str) -> None:
-        desk = self.table.desks[lock]
+        local_lock = self.table.locks[lock]
         session = self.session(peer)
-        self.post(session, Disagree(session.seq + 1, session.received, self.view.epoch, lock, desk.spoken.number))
+        self.post(
+            session,
+            Disagree(session.seq + 1, session.received, self.view_change.epoch, lock, local_lock.wire_algorithm.number),
+        )
 
     def on_disagree(self, peer: Peer, frame: Disagree) -> None:
-        desk = self.table.desks.get(frame.lock)
-        if self.view.fate(frame.epoch) == "deliver" and desk is not None and desk.spoken.number != frame.algorithm:
-            error = disagreement(desk, spoken(frame.algorithm), str(peer))
+        local_lock = self.table.locks.get(frame.lock)
+        if (
+            self.view_change.fate(frame.epoch) == "deliver"
+            and local_lock is not None
+            and local_lock.wire_algorithm.number != frame.algorithm
+        ):
+            error = disagreement(local_lock, wire_algorithm(frame.algorithm), str(peer))
             self.shell.note("warning", str(error))
-            desk.fail(error)
+            local_lock.fail(error)
 
     # -- out ---------------------------------------------------------------------------------------------
 
@@ -460,7 +467,7 @@ class Core:
                     session.outgoing = []
                     write(session.peer, out[0] if len(out) == 1 else b"".join(out))
 
-    # -- time, the gate, silence -------------------------------------------------------------------------
+    # -- time, permission to hold, silence -------------------------------------------------------------------------
 
     def alarm(self) -> None:
         if not self.alarmed and not self.closed:
@@ -468,33 +475,36 @@ class Core:
             self.due = self.now + TICK_S
             self.shell.wake_at(self.due)
 
-    def knock(self) -> None:
-        if not self.table.gate and self.shell.open_gate():
-            self.gate_opens(self.now)
+    def request_hold(self) -> None:
+        if not self.table.may_hold and self.shell.begin_holding():
+            self.holding_allowed(self.now)
 
-    def knock_if_needed(self) -> None:
-        if any(desk.at == "inside" and not desk.has for desk in self.table.busy()) and self.table.running:
-            self.knock()
+    def request_hold_if_needed(self) -> None:
+        if (
+            any(local_lock.at == "inside" and not local_lock.has for local_lock in self.table.busy())
+            and self.table.running
+        ):
+            self.request_hold()
 
-    def gate_opens(self, now: float) -> None:
+    def holding_allowed(self, now: float) -> None:
         self.now = now
-        self.table.gate = True
+        self.table.may_hold = True
         self.table.set_open()
         self.alarm()
-        for desk in list(self.table.busy()):
-            desk.settled(now)
+        for local_lock in list(self.table.busy()):
+            local_lock.settled(now)
 
     def leased(self, until: float, now: float) -> None:
         """The registry has made sure that nobody leaves us out before `until`."""
         self.now = now
-        if self.table.gate and now >= self.table.until:
+        if self.table.may_hold and now >= self.table.until:
             self.lapse(now)  # there was a time in between
-        if self.closed or self.view.excluded or now >= until:
+        if self.closed or self.view_change.excluded or now >= until:
             return
         # What was renewed since this was said, while this thread was busy, stands.
-        self.table.until = max(until, self.table.until) if self.table.gate else until
-        if not self.table.gate:
-            self.gate_opens(now)
+        self.table.until = max(until, self.table.until) if self.table.may_hold else until
+        if not self.table.may_hold:
+            self.holding_allowed(now)
         if self.table.clocks_run_out():
             self.full()  # where nobody waits, no tick looks at them
 
@@ -506,8 +516,8 @@ class Core:
         lost = table.lose(f"the lease of {self.me.name} has run out, because the registry was not reached in time")
         for ticket in lost:
             ticket.woken()
-        for desk in busy:
-            desk.settled(now)
+        for local_lock in busy:
+            local_lock.settled(now)
         self.shell.lapsed(len(lost))
 
     def full(self) -> None:
@@ -515,10 +525,10 @@ class Core:
             self.renewing = True
             self.shell.renew()
 
-    def remind(self, now: float) -> None:
+    def on_withheld_due(self, now: float) -> None:
         """Requests that were held back are sent now, if they were not granted."""
         self.now = now
-        self.table.send_late(now)
+        self.table.send_withheld(now)
 
     def tick(self, now: float) -> None:
         self.now = now
@@ -528,21 +538,21 @@ class Core:
             # It was we who slept: what the others said meanwhile has not been read yet.
             for session in self.sessions.values():
                 session.heard, session.pinged = now, 0.0
-        if table.gate and now >= table.until:
+        if table.may_hold and now >= table.until:
             self.lapse(now)
-        elif table.gate and not self.leases:
-            if table.grants == self.used and not any(desk.has for desk in table.busy()):
-                table.gate = table.open = False
-                self.shell.close_gate()
+        elif table.may_hold and not self.leases:
+            if table.grants == self.used and not any(local_lock.has for local_lock in table.busy()):
+                table.may_hold = table.open = False
+                self.shell.end_holding()
             self.used = table.grants
         # What cannot be said to somebody may be what a third one waits for: a token that must pass through here.
-        waits = self.view.wedged or table.waiting() or any(session.stuck for session in self.sessions.values())
-        if waits or (table.gate and not self.leases):
+        waits = self.view_change.wedged or table.waiting() or any(session.stuck for session in self.sessions.values())
+        if waits or (table.may_hold and not self.leases):
             self.alarm()
         if table.clocks_run_out():
             self.full()
         table.unchoke(now)
-        if self.view.wedged:
+        if self.view_change.wedged:
             self.shell.refresh()
         if waits:
             self.look_for_silence(now)
@@ -551,7 +561,7 @@ class Core:
 
     def look_for_silence(self, now: float) -> None:
         suspects = []
-        for peer in self.view.missing() or self.view.coming:
+        for peer in self.view_change.missing() or self.view_change.coming:
             if peer == self.me:
                 continue
             session = self.session(peer)
@@ -571,9 +581,9 @@ class Core:
         self.table.wedge()
         error = NodeClosed(f"The node {self.me.name} has left the group {self.group}. The lock was never held.")
         lost: list[Ticket] = []
-        for desk in self.table.busy():
-            lost += desk.lose(f"The node left the group {self.group} while it held the lock {desk.name}.")
-            desk.fail(error)
+        for local_lock in self.table.busy():
+            lost += local_lock.lose(f"The node left the group {self.group} while it held the lock {local_lock.name}.")
+            local_lock.fail(error)
         for ticket in lost:
             ticket.woken()
 
@@ -581,7 +591,7 @@ class Core:
         """The view without us was decided; whoever misses this sees the link end."""
         for session in self.sessions.values():
             if epoch and session.peer in members:
-                self.send(session, Decided(epoch, members))
+                self.send(session, NewView(epoch, members))
         self.flush()
 
     # -- looking at it -----------------------------------------------------------------------------------
@@ -590,7 +600,7 @@ class Core:
         """Asks every other member; the answers come to `answers[number]`."""
         self.query += 1
         self.answers[self.query] = {}
-        for peer in self.view.members:
+        for peer in self.view_change.members:
             if peer != self.me and peer in self.sessions:
                 self.send(self.sessions[peer], Query(self.query))
         return self.query

@@ -1,7 +1,7 @@
 """What members say to each other.
 
 A frame is a length of four bytes and a MessagePack array, validated as it is decoded. The first frame in each
-direction of a link is `Hello`: who, in which group, with which versions. `Said`, `Report` and `Disagree` are numbered
+direction of a link is `Hello`: who, in which group, with which versions. `LockMessage`, `Report` and `Disagree` are numbered
 by the session and repeated until acknowledged; the others are not missed when they are lost.
 
 A group is upgraded one node at a time, so a node speaks its own version of the protocol and the one before. A `Hello`
@@ -45,7 +45,7 @@ class Hello(Struct, frozen=True, array_like=True, tag=0):
     newest: int = 1  # version that the sender speaks; version 1 did not say
 
 
-class Said(Struct, frozen=True, array_like=True, tag=1, gc=False):
+class LockMessage(Struct, frozen=True, array_like=True, tag=1, gc=False):
     """A message of an algorithm."""
 
     seq: int
@@ -93,7 +93,7 @@ class Disagree(Struct, frozen=True, array_like=True, tag=3):
     algorithm: int
 
 
-class Decided(Struct, frozen=True, array_like=True, tag=9):
+class NewView(Struct, frozen=True, array_like=True, tag=9):
     """A view was decided. News from somebody who is not in it; members learn of it by its reports."""
 
     epoch: int
@@ -140,7 +140,7 @@ class LockStatus(Struct, frozen=True, array_like=True):
     waiters: tuple[WaiterStatus, ...]
 
 
-class Tell(Struct, frozen=True, array_like=True, tag=10):
+class StaticState(Struct, frozen=True, array_like=True, tag=10):
     """For a fixed list of nodes: what the sender knows. A new view needs this of everybody."""
 
     epoch: int  # the newest that it has heard of
@@ -150,7 +150,7 @@ class Tell(Struct, frozen=True, array_like=True, tag=10):
     renew: bool = False  # a view with the same members, please
 
 
-class Call(Struct, frozen=True, array_like=True, tag=11):
+class ClientCall(Struct, frozen=True, array_like=True, tag=11):
     """From a client, which is not a member: the command line."""
 
     number: int
@@ -158,14 +158,27 @@ class Call(Struct, frozen=True, array_like=True, tag=11):
     said: dict[str, str | int | float | bool | None]
 
 
-class Result(Struct, frozen=True, array_like=True, tag=12):
+class ClientResult(Struct, frozen=True, array_like=True, tag=12):
     number: int
     ok: bool
     value: Any  # what was asked for, in plain values; or a sentence
 
 
 Frame: TypeAlias = (
-    Hello | Said | ReportPart | Report | Disagree | Decided | Ack | Ping | Pong | Query | Answer | Tell | Call | Result
+    Hello
+    | LockMessage
+    | ReportPart
+    | Report
+    | Disagree
+    | NewView
+    | Ack
+    | Ping
+    | Pong
+    | Query
+    | Answer
+    | StaticState
+    | ClientCall
+    | ClientResult
 )
 
 _encoder = msgspec.msgpack.Encoder()

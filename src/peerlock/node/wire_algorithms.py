@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from peerlock.algorithms import (
     CATALOGUE,
-    Chosen,
+    AlgorithmSpec,
     carvalho_roucairol,
     choose,
     dijkstra_ring,
@@ -27,12 +27,16 @@ from peerlock.contract import Wire
 from peerlock.errors import ProtocolError, UsageError
 
 
-class Spoken(Struct, frozen=True):
+class WireAlgorithm(Struct, frozen=True):
     """An algorithm as it is known on the wire."""
 
     number: int
-    chosen: Chosen
+    spec: AlgorithmSpec
     message: Callable[[msgspec.Raw], Wire]  # out of a body; it raises what is `UNREADABLE`
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
 
 
 _PLAIN = ricart_agrawala.Request, ricart_agrawala.Reply
@@ -57,10 +61,10 @@ _REFUSED = {
 }
 DEFAULT = "suzuki-kasami-a"
 DEFAULT_RW = "ricart-agrawala-rw"
-_known: dict[str | int, Spoken] = {}
+_known: dict[str | int, WireAlgorithm] = {}
 
 
-def spoken(algorithm: str | int) -> Spoken:
+def wire_algorithm(algorithm: str | int) -> WireAlgorithm:
     """The algorithm of that name or number on the wire; a sentence if it is not to be used there."""
     found = _known.get(algorithm)
     if found is not None:
@@ -72,13 +76,15 @@ def spoken(algorithm: str | int) -> Spoken:
             raise ProtocolError(f"no algorithm has the number {algorithm}: is the other node of a newer version?")
     if name in _REFUSED:
         raise UsageError(f"{name} cannot be used for a real lock: {_REFUSED[name]}. Use {DEFAULT}.")
-    chosen = choose(name)
+    spec = choose(name)
     number, types = _MESSAGES[name]
-    found = _known[name] = _known[number] = Spoken(number, chosen, msgspec.msgpack.Decoder(reduce(or_, types)).decode)
+    found = _known[name] = _known[number] = WireAlgorithm(
+        number, spec, msgspec.msgpack.Decoder(reduce(or_, types)).decode
+    )
     return found
 
 
-def is_spoken(number: int) -> bool:
+def is_known_algorithm(number: int) -> bool:
     """Has an algorithm that number?"""
     return any(number == known for known, _ in _MESSAGES.values())
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.contract import Mode, Node
+from peerlock.contract import Mode, NodeId
 from peerlock.errors import TraceError
 from peerlock.trace import Event
 
 
 class Arrow(Struct):
-    source: Node
-    to: Node
+    source: NodeId
+    to: NodeId
     sent: float
     arrived: float | None  # None: lost, or still under way at the end
     label: str
@@ -28,7 +28,7 @@ class Arrow(Struct):
 
 
 class Span(Struct):
-    node: Node
+    node: NodeId
     start: float
     end: float
     what: str  # waiting, read, write, paused or dead
@@ -38,8 +38,8 @@ class Picture(Struct):
     """What there is to draw."""
 
     title: str
-    nodes: list[Node]
-    labels: dict[Node, str]
+    nodes: list[NodeId]
+    labels: dict[NodeId, str]
     arrows: list[Arrow]
     spans: list[Span]
     end: float
@@ -64,7 +64,7 @@ def picture(events: Sequence[Event], most: int = 400) -> Picture:
 
 
 def _arrows(events: Sequence[Event], most: int) -> tuple[list[Arrow], float, int]:
-    flights: dict[tuple[int, Node], Arrow] = {}
+    flights: dict[tuple[int, NodeId], Arrow] = {}
     order: list[Arrow] = []
     end, left_out = events[-1].t, 0
     for event in events:
@@ -94,13 +94,13 @@ def label(kind: str, fields: dict[str, Any]) -> str:
 
 def _spans(events: Iterable[Event], end: float) -> list[Span]:
     spans: list[Span] = []
-    open_: dict[tuple[Node, str], Span] = {}
+    open_: dict[tuple[NodeId, str], Span] = {}
 
-    def begin(node: Node, t: float, what: str, slot: str) -> None:
+    def begin(node: NodeId, t: float, what: str, slot: str) -> None:
         span = open_[node, slot] = Span(node, t, end, what)
         spans.append(span)
 
-    def finish(node: Node, t: float, slot: str) -> None:
+    def finish(node: NodeId, t: float, slot: str) -> None:
         span = open_.pop((node, slot), None)
         if span is not None:
             span.end = min(t, end)
@@ -143,7 +143,7 @@ def text(events: Sequence[Event], most: int = 60) -> str:
     rows = list(_rows(events))
     names = _place({column[node]: drawn.labels.get(node, str(node))[: width - 1] for node in drawn.nodes}, "     time")
     lines, state = [drawn.title, names], dict.fromkeys(drawn.nodes, "")
-    paused: dict[Node, str] = {}
+    paused: dict[NodeId, str] = {}
     for t, what, became in rows[:most]:
         if became == "as before":
             state[what[0]] = paused.pop(what[0], "")
@@ -198,7 +198,7 @@ def _words(event: Event) -> str:
             return other
 
 
-def _row(t: float, what: Any, state: dict[Node, str], column: dict[Node, int]) -> str:
+def _row(t: float, what: Any, state: dict[NodeId, str], column: dict[NodeId, int]) -> str:
     line = {at: _LINE[state[node]] for node, at in column.items()}
     if len(what) == 3:
         source, to, message = what
@@ -277,7 +277,7 @@ def svg(events: Sequence[Event], most: int = 400) -> str:
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
-def _name(drawn: Picture, node: Node) -> str:
+def _name(drawn: Picture, node: NodeId) -> str:
     return f"{node} {drawn.labels[node]}" if node in drawn.labels else str(node)
 
 
@@ -301,7 +301,7 @@ def _ticks(drawn: Picture, left: float, scale: float, height: float) -> Iterable
         yield f'<text class="tick" x="{x:.1f}" y="{height - 8:.0f}">{t}</text>'
 
 
-def _svg_arrow(arrow: Arrow, left: float, scale: float, y: dict[Node, int], crowded: bool, end: float) -> str:
+def _svg_arrow(arrow: Arrow, left: float, scale: float, y: dict[NodeId, int], crowded: bool, end: float) -> str:
     arrived = arrow.arrived if arrow.arrived is not None else max(arrow.lost or end, arrow.sent)
     x1, x2, y1, y2 = left + arrow.sent * scale, left + min(arrived, end) * scale, y[arrow.source], y[arrow.to]
     lost = "" if arrow.arrived is not None else " lost"

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.contract import Ask, Grant, Mode, Node, Wire, kind_of
+from peerlock.contract import Ask, Grant, Mode, NodeId, Wire, kind_of
 from peerlock.trace import Recorder, size_of
 
 
@@ -48,26 +48,26 @@ class Metrics(Recorder):
         self.sync_delays: list[float] = []
         self.violations = 0
         self.first_violation: float | None = None
-        self.entries: dict[Node, int] = {}  # of every node that asked
-        self.inside: dict[Node, Mode] = {}
+        self.entries: dict[NodeId, int] = {}  # of every node that asked
+        self.inside: dict[NodeId, Mode] = {}
         self.ended = 0.0
         self._kinds: dict[type[Wire], _Kind] = {}
-        self._open: dict[Node | None, Cost] = {}  # the entry that a node has open
-        self._asked: dict[tuple[Node, int], Cost] = {}  # (origin, number) -> entry
+        self._open: dict[NodeId | None, Cost] = {}  # the entry that a node has open
+        self._asked: dict[tuple[NodeId, int], Cost] = {}  # (origin, number) -> entry
         self._left: float | None = None
         # Most requests go to everybody: what the same sender sends again is only counted, and booked with the next other.
         self._same: Wire | None = None
-        self._same_from: Node = 0
+        self._same_from: NodeId = 0
         self._times = 0
 
-    def requested(self, t: float, node: Node, mode: Mode, since: float) -> None:
+    def requested(self, t: float, node: NodeId, mode: Mode, since: float) -> None:
         if self._times:
             self._book()
         cost = self._open[node] = Cost(since, t)
         self.costs.append(cost)
         self.entries.setdefault(node, 0)
 
-    def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None:
+    def sent(self, t: float, id: int, node: NodeId, to: NodeId, message: Wire) -> None:
         if message is self._same and node == self._same_from:
             self._times += 1
             return
@@ -82,7 +82,7 @@ class Metrics(Recorder):
         else:
             self._same, self._same_from, self._times = message, node, 1
 
-    def broadcast(self, t: float, id: int, node: Node, to: tuple[Node, ...], message: Wire) -> None:
+    def broadcast(self, t: float, id: int, node: NodeId, to: tuple[NodeId, ...], message: Wire) -> None:
         self.sent(t, id, node, node, message)
 
     def _book(self) -> None:
@@ -107,7 +107,7 @@ class Metrics(Recorder):
         kind = self._kinds[message] = _Kind(message)
         return kind
 
-    def entered(self, t: float, node: Node, mode: Mode) -> None:
+    def entered(self, t: float, node: NodeId, mode: Mode) -> None:
         inside = self.inside
         if inside and (mode == "write" or "write" in inside.values()):
             self.violations += 1
@@ -123,20 +123,20 @@ class Metrics(Recorder):
         self._left = None
         inside[node] = mode
 
-    def left(self, t: float, node: Node) -> None:
+    def left(self, t: float, node: NodeId) -> None:
         self.inside.pop(node, None)
         self._left = t
 
-    def idle(self, t: float, node: Node) -> None:
+    def idle(self, t: float, node: NodeId) -> None:
         if self._times:
             self._book()
         self._open.pop(node, None)
 
-    def crashed(self, t: float, node: Node) -> None:
+    def crashed(self, t: float, node: NodeId) -> None:
         # Who died inside is inside no more: the others may go on.
         self.inside.pop(node, None)
 
-    def restarted(self, t: float, node: Node) -> None:
+    def restarted(self, t: float, node: NodeId) -> None:
         self._open.pop(node, None)
 
     def end(self, t: float) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 from peerlock.trace import Event
 
 
 def log(events: Iterable[Event]) -> str:
     """The whole log."""
-    clocks: dict[Node, dict[Node, int]] = {}
-    sent: dict[tuple[int, Node], tuple[dict[Node, int], str]] = {}
+    clocks: dict[NodeId, dict[NodeId, int]] = {}
+    sent: dict[tuple[int, NodeId], tuple[dict[NodeId, int], str]] = {}
     lines: list[str] = []
 
-    def tick(node: Node, words: str) -> dict[Node, int]:
+    def tick(node: NodeId, words: str) -> dict[NodeId, int]:
         clock = clocks.setdefault(node, {})
         clock[node] = clock.get(node, 0) + 1
         shown = json.dumps({f"node{j}": count for j, count in sorted(clock.items())})

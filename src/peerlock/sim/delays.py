@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from peerlock.contract import Node
+from peerlock.contract import NodeId
 from peerlock.errors import UsageError
 
-Draw: TypeAlias = Callable[[Node, Node], float]
+Draw: TypeAlias = Callable[[NodeId, NodeId], float]
 
 LONGEST = 1e9
 
@@ -117,10 +117,10 @@ def _matrix(text: str, path: str) -> Delay:
     return per_link(matrix, text)
 
 
-def per_link(matrix: Mapping[Node, Mapping[Node, float]], text: str = "matrix") -> Delay:
+def per_link(matrix: Mapping[NodeId, Mapping[NodeId, float]], text: str = "matrix") -> Delay:
     """A delay of its own for every link and direction."""
 
-    def draw(source: Node, to: Node) -> float:
+    def draw(source: NodeId, to: NodeId) -> float:
         try:
             return matrix[source][to]
         except KeyError:

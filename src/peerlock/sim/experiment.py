@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from peerlock.algorithms import Chosen
-from peerlock.contract import Members, Mode, Node, Wire
+from peerlock.algorithms import AlgorithmSpec
+from peerlock.contract import Members, Mode, NodeId, Wire
 from peerlock.errors import ContractError, PeerlockError, TraceError, UsageError
 from peerlock.sim import delays, topology, workload
 from peerlock.sim.topology import Topology
@@ -46,8 +46,8 @@ class Experiment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hold: str = "constant:0.1"
     readers: float | None = None  # the share of entries that only read; None: half, where the algorithm can
     seed: int = 1
-    home: Node = 1
-    inside: dict[Node, Mode] = {}
+    home: NodeId = 1
+    inside: dict[NodeId, Mode] = {}
     loss: float = 0.0
     duplicate: float = 0.0
     faults: tuple[str, ...] = ()
@@ -66,8 +66,8 @@ class Prepared:
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
         options = {key: tuple(value) if isinstance(value, list) else value for key, value in experiment.options.items()}
-        self.chosen: Chosen = find(experiment.algorithm, as_printed=experiment.as_printed, **options)
-        needs = self.chosen.needs
+        self.spec: AlgorithmSpec = find(experiment.algorithm, as_printed=experiment.as_printed, **options)
+        needs = self.spec.needs
         self.topology: Topology = topology.parse(
             topology.default_for(needs) if experiment.topology is None else experiment.topology, experiment.nodes
         )
@@ -79,19 +79,19 @@ class Prepared:
         bound = self.delay.bound if experiment.delay_bound is None else experiment.delay_bound
         if needs.delay_bound and bound is None and options.get("timeout") is None:
             raise UsageError(
-                f"{self.chosen.name} needs a delay bound: it is correct only if no message takes longer than a known time, "
+                f"{self.spec.name} needs a delay bound: it is correct only if no message takes longer than a known time, "
                 f"and {experiment.delay} has no such time. Give --delay-bound, or a delay like uniform:0.5,1.5."
             )
         if needs.fifo and not experiment.fifo:
-            raise UsageError(f"{self.chosen.name} needs messages to arrive in the order sent: add --fifo.")
+            raise UsageError(f"{self.spec.name} needs messages to arrive in the order sent: add --fifo.")
         self.shapes = self.topology.shapes(needs, experiment.home, bound)
         self.network = Network(self.delay, experiment.fifo, needs.broadcast, experiment.loss, experiment.duplicate)
         self._check_inside()
         self.faults = [self._fault(text) for text in experiment.faults]
         # Starting the nodes is the last thing that can say no, to an option for instance.
-        with self.chosen.blamed("start"):
-            check_state(self.chosen, self.chosen.start(1, self.shapes[1], experiment.inside))
-        if self.chosen.form == "own":
+        with self.spec.blamed("start"):
+            check_state(self.spec, self.spec.start(1, self.shapes[1], experiment.inside))
+        if self.spec.form == "own":
             self._check_own()
 
     @property
@@ -101,7 +101,7 @@ class Prepared:
         return {
             **experiment,
             "inside": {str(node): mode for node, mode in self.experiment.inside.items()},
-            "form": self.chosen.form,
+            "form": self.spec.form,
             "nodes": self.topology.n,
             "edges": self.topology.edges,
             "diameter": self.topology.diameter,
@@ -113,7 +113,7 @@ class Prepared:
         world = self.world(seed, recorders)
         world.run(self.most_events if most_events is None else most_events)
         for place in world.places.values():
-            check_state(self.chosen, place.algorithm)
+            check_state(self.spec, place.algorithm)
         return world
 
     @property
@@ -126,14 +126,14 @@ class Prepared:
         seed = experiment.seed if seed is None else seed
         for recorder in recorders:
             recorder.run({**self.about, "seed": seed})
-        world = World(self.chosen, self.shapes, self.network, seed, experiment.inside, recorders)
+        world = World(self.spec, self.shapes, self.network, seed, experiment.inside, recorders)
         for node in self.topology.nodes:
             world.give_work(node, self._work(node, seed), self.load.closed)
         for act in self.faults:
             act(world, seed)
         return world
 
-    def _work(self, node: Node, seed: int) -> Iterator[Work]:
+    def _work(self, node: NodeId, seed: int) -> Iterator[Work]:
         return self.load.of(node, self.topology.n, self.experiment.entries, seed, self.hold, self.readers)
 
     # -- checks --------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Prepared:
         for at, (one, two) in enumerate(zip_longest(first, again)):
             if one != two:
                 raise ContractError(
-                    f"{self.chosen.name} did not do the same twice: two runs with one seed differ after {at:,} events. A "
+                    f"{self.spec.name} did not do the same twice: two runs with one seed differ after {at:,} events. A "
                     "handler may use its fields and its arguments only: no random number, no clock, no id(), and no "
                     "variable of the module."
                 )
@@ -152,28 +152,28 @@ class Prepared:
     def _beginning(self) -> list[Event]:
         seen = _Messages()
         with redirect_stdout(io.StringIO()):  # what the class prints is printed in the run itself
-            with self.chosen.blamed("start"):
+            with self.spec.blamed("start"):
                 world = self.world(None, [seen])
             # So is what goes wrong.
-            with suppress(PeerlockError, AssertionError), self.chosen.blamed("a handler"):
+            with suppress(PeerlockError, AssertionError), self.spec.blamed("a handler"):
                 for _ in range(CHECKED_EVENTS):
                     if not world.step():
                         break
         for message in seen.messages:
-            check_message(self.chosen, message)
+            check_message(self.spec, message)
         for place in world.places.values():
-            check_state(self.chosen, place.algorithm)
+            check_state(self.spec, place.algorithm)
         return seen.events
 
     def _readers(self) -> float:
-        can_read = "read" in self.chosen.needs.modes
+        can_read = "read" in self.spec.needs.modes
         readers = self.experiment.readers
         if readers is None:
             return 0.5 if can_read else 0.0
         if not 0 <= readers <= 1:
             raise UsageError(f"The share of readers is between 0 and 1; got {readers:g}.")
         if readers and not can_read:
-            raise UsageError(f"{self.chosen.name} knows no readers; ricart-agrawala-rw does.")
+            raise UsageError(f"{self.spec.name} knows no readers; ricart-agrawala-rw does.")
         return readers
 
     def _check_numbers(self) -> None:
@@ -196,17 +196,17 @@ class Prepared:
             raise UsageError(f"{experiment.load}: there are only {n} nodes.")
         self._check_node(experiment.home, "home")
 
-    def _check_node(self, node: Node, where: str) -> None:
+    def _check_node(self, node: NodeId, where: str) -> None:
         if node not in self.topology.nodes:
             raise UsageError(f"There is no node {node} ({where}): the nodes are 1 to {self.topology.n}.")
 
     def _check_inside(self) -> None:
-        inside, modes = self.experiment.inside, self.chosen.needs.modes
+        inside, modes = self.experiment.inside, self.spec.needs.modes
         for node, mode in inside.items():
             self._check_node(node, "inside")
             if mode not in modes:
                 raise UsageError(
-                    f"Node {node} cannot be inside to {mode}: {self.chosen.name} knows only {', '.join(modes)}."
+                    f"Node {node} cannot be inside to {mode}: {self.spec.name} knows only {', '.join(modes)}."
                 )
         if len(inside) > 1 and "write" in inside.values():
             raise UsageError("At the start one writer may be inside, or several readers, not both.")
@@ -232,8 +232,8 @@ class Prepared:
             raise UsageError(
                 f"{text!r}: only a node that died starts again; add crash:{node}@TIME with an earlier time."
             )
-        if kind == "leave" and not hasattr(self.chosen.algorithm, "leave"):
-            raise UsageError(f"{self.chosen.name} cannot let nodes leave; ricart-agrawala-dynamic can.")
+        if kind == "leave" and not hasattr(self.spec.algorithm, "leave"):
+            raise UsageError(f"{self.spec.name} cannot let nodes leave; ricart-agrawala-dynamic can.")
         joins = [float(other.split("@")[1]) for other in self.experiment.faults if other.startswith(f"join:{node}@")]
         if joins and start <= joins[0]:
             raise UsageError(f"{text!r}: node {node} is not there before {joins[0]:g}.")
@@ -244,13 +244,13 @@ class Prepared:
             )
         return lambda world, seed: world.at(start, lambda: getattr(world, kind)(node))
 
-    def _dies_before(self, node: Node, at: float) -> bool:
+    def _dies_before(self, node: NodeId, at: float) -> bool:
         crashes = (other for other in self.experiment.faults if other.startswith(f"crash:{node}@"))
         return any(float(crash.split("@")[1]) < at for crash in crashes)
 
-    def _join(self, node: Node, at: float) -> Any:
-        if not hasattr(self.chosen.algorithm, "join"):
-            raise UsageError(f"{self.chosen.name} cannot let nodes join; ricart-agrawala-dynamic can.")
+    def _join(self, node: NodeId, at: float) -> Any:
+        if not hasattr(self.spec.algorithm, "join"):
+            raise UsageError(f"{self.spec.name} cannot let nodes join; ricart-agrawala-dynamic can.")
         if node in self.topology.nodes:
             raise UsageError(
                 f"Node {node} cannot join: the group starts with nodes 1 to {self.topology.n}; take a new number."
@@ -277,11 +277,11 @@ class _Messages(Keeper):
         super().__init__()
         self.messages: list[Wire] = []
 
-    def sent(self, t: float, id: int, node: Node, to: Node, message: Wire) -> None:
+    def sent(self, t: float, id: int, node: NodeId, to: NodeId, message: Wire) -> None:
         self.messages.append(message)
         super().sent(t, id, node, to, message)
 
-    def broadcast(self, t: float, id: int, node: Node, to: tuple[Node, ...], message: Wire) -> None:
+    def broadcast(self, t: float, id: int, node: NodeId, to: tuple[NodeId, ...], message: Wire) -> None:
         self.messages.append(message)
         super().broadcast(t, id, node, to, message)
 

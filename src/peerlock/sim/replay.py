@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from peerlock.algorithms import choose
-from peerlock.contract import Effects, Node, Wire
+from peerlock.contract import Effects, NodeId, Wire
 from peerlock.errors import TraceError
 from peerlock.node.locks.participant import shape_for
 from peerlock.trace import Event
@@ -24,19 +24,19 @@ def replay(events: Sequence[Event]) -> int:
     """Run it again; the number of events that were the same. `TraceError` at the first that is not."""
     about = events[0].about or {}
     try:
-        chosen = choose(str(about["algorithm"]))
+        spec = choose(str(about["algorithm"]))
         inside = {int(node): mode for node, mode in about["inside"].items()}
         size, home = int(about["nodes"]), int(about["home"])
         waits = [int(node) for node in about.get("waits", ())]
     except (KeyError, TypeError, ValueError) as problem:
         raise TraceError(f"The trace does not say how it began: {problem}.") from None
-    nodes: dict[Node, Any] = {
-        me: chosen.start(me, shape_for(chosen, me, size, home), inside) for me in range(1, size + 1)
+    nodes: dict[NodeId, Any] = {
+        me: spec.start(me, shape_for(spec, me, size, home), inside) for me in range(1, size + 1)
     }
     for me, node in nodes.items():
         if older := waits.index(me) if me in waits else len(waits):
             node.after(older)
-    due: dict[Node, deque[tuple[str, Any]]] = {me: deque() for me in nodes}  # what each must do next
+    due: dict[NodeId, deque[tuple[str, Any]]] = {me: deque() for me in nodes}  # what each must do next
     flight: dict[int, Wire] = {}
     for number, event in enumerate(events[1:], 1):
         node, out = nodes[event.node], Effects()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from peerlock.algorithms import Size
-from peerlock.contract import Members, Needs, Neighbours, Node, Ring, Shape
+from peerlock.contract import Members, Needs, Neighbours, NodeId, Ring, Shape
 from peerlock.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class Topology(Struct, frozen=True):
     n: int
     edges: int
     diameter: int
-    neighbours: dict[Node, tuple[Node, ...]] | None  # None: complete
-    labels: dict[Node, str] = {}
+    neighbours: dict[NodeId, tuple[NodeId, ...]] | None  # None: complete
+    labels: dict[NodeId, str] = {}
     notes: tuple[str, ...] = ()  # what was odd about the file
 
     @property
@@ -46,12 +46,12 @@ class Topology(Struct, frozen=True):
     def size(self, l: int = 2) -> Size:
         return Size(self.n, self.edges, self.diameter, self.kind, l)
 
-    def around(self, node: Node) -> tuple[Node, ...]:
+    def around(self, node: NodeId) -> tuple[NodeId, ...]:
         if self.neighbours is None:
             return tuple(j for j in self.nodes if j != node)
         return self.neighbours[node]
 
-    def shapes(self, needs: Needs, home: Node = 1, delay_bound: float | None = None) -> dict[Node, Shape]:
+    def shapes(self, needs: Needs, home: NodeId = 1, delay_bound: float | None = None) -> dict[NodeId, Shape]:
         """What each node may know of this network, for an algorithm with these needs."""
         if needs.shape is Neighbours:
             return {j: Neighbours(self.around(j), home) for j in self.nodes}
@@ -65,7 +65,7 @@ class Topology(Struct, frozen=True):
         members = Members(tuple(self.nodes), home, delay_bound)
         return dict.fromkeys(self.nodes, members)
 
-    def _ring(self, home: Node) -> dict[Node, Shape]:
+    def _ring(self, home: NodeId) -> dict[NodeId, Shape]:
         if self.n > 2 and any(len(self.around(j)) != 2 for j in self.nodes):
             odd = next(j for j in self.nodes if len(self.around(j)) != 2)
             raise TopologyError(
@@ -167,7 +167,7 @@ def of_graph(graph: nx.Graph[Any], text: str = "graph", n: int | None = None, no
     return Topology(text, _kind(neighbours, edges), count, edges, nx.diameter(graph), neighbours, labels, notes)
 
 
-def _kind(neighbours: dict[Node, tuple[Node, ...]], edges: int) -> str:
+def _kind(neighbours: dict[NodeId, tuple[NodeId, ...]], edges: int) -> str:
     n, degrees = len(neighbours), [len(names) for names in neighbours.values()]
     if edges == n * (n - 1) // 2:
         return "complete"

@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from peerlock.contract import Effects, Members, Mode, Node, Wire
+from peerlock.contract import Effects, Members, Mode, NodeId, Wire
 from peerlock.errors import PeerlockError, ScriptError
 from peerlock.sim import topology
 from peerlock.sim.topology import Topology
@@ -59,15 +59,15 @@ class Stage:
     """Nodes whose messages lie on the table until somebody delivers them."""
 
     def __init__(self) -> None:
-        self.chosen: Any = None
+        self.spec: Any = None
         self.topology: Topology | None = None
-        self.home: Node = 1
-        self.held: dict[Node, Mode] = {}
-        self.nodes: dict[Node, Any] = {}
-        self.where: dict[Node, str] = {}  # idle, waiting, inside, ending, crashed, left
-        self.modes: dict[Node, Mode] = {}
-        self.flight: list[tuple[Node, Node, Wire]] = []
-        self.timers: set[tuple[Node, str]] = set()
+        self.home: NodeId = 1
+        self.held: dict[NodeId, Mode] = {}
+        self.nodes: dict[NodeId, Any] = {}
+        self.where: dict[NodeId, str] = {}  # idle, waiting, inside, ending, crashed, left
+        self.modes: dict[NodeId, Mode] = {}
+        self.flight: list[tuple[NodeId, NodeId, Wire]] = []
+        self.timers: set[tuple[NodeId, str]] = set()
         self.happened: list[str] = []
 
     def do(self, line: str) -> list[str]:
@@ -89,12 +89,12 @@ class Stage:
 
     def _algorithm(self, name: str, *words: str) -> None:
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        self.chosen = find(name, as_printed="as_printed" in words, **{k: value_of(v) for k, v in options.items()})
+        self.spec = find(name, as_printed="as_printed" in words, **{k: value_of(v) for k, v in options.items()})
 
     def _nodes(self, n: str) -> None:
-        if self.chosen is None:
+        if self.spec is None:
             raise ScriptError("say which algorithm first.")
-        self._topology(topology.default_for(self.chosen.needs), n)
+        self._topology(topology.default_for(self.spec.needs), n)
 
     def _topology(self, text: str, n: str | None = None) -> None:
         self.topology = topology.parse(text, int(n) if n else None)
@@ -108,10 +108,10 @@ class Stage:
     def _begin(self) -> None:
         if self.nodes:
             return
-        if self.chosen is None or self.topology is None:
+        if self.spec is None or self.topology is None:
             raise ScriptError("say which algorithm and how many nodes first.")
-        shapes = self.topology.shapes(self.chosen.needs, self.home, delay_bound=1.0)
-        self.nodes = {j: self.chosen.start(j, shape, self.held) for j, shape in shapes.items()}
+        shapes = self.topology.shapes(self.spec.needs, self.home, delay_bound=1.0)
+        self.nodes = {j: self.spec.start(j, shape, self.held) for j, shape in shapes.items()}
         self.where = {j: "inside" if j in self.held else "idle" for j in self.nodes}
         self.modes = dict(self.held)
 
@@ -181,7 +181,7 @@ class Stage:
             present = [self._node(word) for word in knows.split(",")]
         if j in self.nodes:
             raise ScriptError(f"node {j} is there already.")
-        self.nodes[j], self.where[j] = self.chosen.start(j, Members(tuple(present), present[0], 1.0)), "joining"
+        self.nodes[j], self.where[j] = self.spec.start(j, Members(tuple(present), present[0], 1.0)), "joining"
         self._step(j, lambda algorithm, out: algorithm.join(out))
 
     def _leave(self, node: str) -> None:
@@ -206,19 +206,19 @@ class Stage:
 
     # -- helpers -------------------------------------------------------------------------------
 
-    def _node(self, word: str) -> Node:
+    def _node(self, word: str) -> NodeId:
         if not word.isdigit() or int(word) not in self.nodes:
             raise ScriptError(f"there is no node {word}.")
         return int(word)
 
-    def _at(self, word: str, where: str, verb: str) -> Node:
+    def _at(self, word: str, where: str, verb: str) -> NodeId:
         self._begin()
         j = self._node(word)
         if self.where[j] != where:
             raise ScriptError(f"node {j} cannot {verb}: it is {self.where[j]}, not {where}.")
         return j
 
-    def _step(self, j: Node, act: Callable[[Any, Effects], None]) -> None:
+    def _step(self, j: NodeId, act: Callable[[Any, Effects], None]) -> None:
         out = Effects()
         try:
             act(self.nodes[j], out)

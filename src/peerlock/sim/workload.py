@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from peerlock.contract import Mode, Node
+from peerlock.contract import Mode, NodeId
 from peerlock.errors import UsageError
 from peerlock.sim.delays import LONGEST, Delay, Draw, constant
 
@@ -33,10 +33,10 @@ class Work(NamedTuple):
 class Workload(Struct, frozen=True):
     text: str
     closed: bool
-    entries: Callable[[Node, int, int], int]  # of a node, given K and N
+    entries: Callable[[NodeId, int, int], int]  # of a node, given K and N
     gap: Callable[[Random, bool], float]  # drawn once an entry; the flag says whether it is the first
 
-    def of(self, node: Node, n: int, k: int, seed: int, hold: Delay, readers: float) -> Iterator[Work]:
+    def of(self, node: NodeId, n: int, k: int, seed: int, hold: Delay, readers: float) -> Iterator[Work]:
         """The work of one node."""
         random = Random(f"{seed}/work/{node}")
         hold_for, entries = hold.make(random), self.entries(node, k, n)
@@ -44,7 +44,7 @@ class Workload(Struct, frozen=True):
             return repeat(Work(0.0, hold_for(node, node), "write"), entries)
         return self._drawn(random, hold_for, entries, node, readers)
 
-    def _drawn(self, random: Random, hold_for: Draw, entries: int, node: Node, readers: float) -> Iterator[Work]:
+    def _drawn(self, random: Random, hold_for: Draw, entries: int, node: NodeId, readers: float) -> Iterator[Work]:
         for at in range(entries):
             after = self.gap(random, at == 0)
             mode: Mode = "read" if readers and random.random() < readers else "write"
@@ -55,7 +55,7 @@ def _at_once(random: Random, first: bool) -> float:
     return 0.0
 
 
-def _each(node: Node, k: int, n: int) -> int:
+def _each(node: NodeId, k: int, n: int) -> int:
     return k
 
 
@@ -85,15 +85,15 @@ def parse(text: str) -> Workload:
     raise UsageError(f"{text!r} is not a load. Use one of: {SYNTAX}.")
 
 
-def only(nodes: Sequence[Node], text: str | None = None) -> Workload:
+def only(nodes: Sequence[NodeId], text: str | None = None) -> Workload:
     """A closed load of some nodes; the others never ask."""
     asking = frozenset(nodes)
     text = text or "nodes:" + ",".join(map(str, nodes))
     return Workload(text, True, lambda node, k, n: k if node in asking else 0, _at_once)
 
 
-def _hot(nodes: int, share: float) -> Callable[[Node, int, int], int]:
-    def entries(node: Node, k: int, n: int) -> int:
+def _hot(nodes: int, share: float) -> Callable[[NodeId, int, int], int]:
+    def entries(node: NodeId, k: int, n: int) -> int:
         if nodes >= n:
             return k
         hot = round(n * k * share)

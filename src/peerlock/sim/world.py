@@ -27,8 +27,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.algorithms import Chosen
-from peerlock.contract import NOBODY, Mode, Node, Shape, Wire
+from peerlock.algorithms import AlgorithmSpec
+from peerlock.contract import NOBODY, Mode, NodeId, Shape, Wire
 from peerlock.errors import ContractError, Unfinished, UsageError
 from peerlock.sim.delays import Delay, Draw
 from peerlock.sim.workload import Work
@@ -53,39 +53,39 @@ class World:
 
     def __init__(
         self,
-        chosen: Chosen,
-        shapes: Mapping[Node, Shape],
+        spec: AlgorithmSpec,
+        shapes: Mapping[NodeId, Shape],
         network: Network,
         seed: int = 0,
-        inside: Mapping[Node, Mode] = NOBODY,
+        inside: Mapping[NodeId, Mode] = NOBODY,
         recorders: Sequence[Recorder] = (),
         first_hold: float = 1.0,
     ) -> None:
         self.now = 0.0
-        self.chosen, self.network, self.shapes = chosen, network, dict(shapes)
-        self.queue: list[tuple[float, int, Any, Node, Any]] = []
+        self.spec, self.network, self.shapes = spec, network, dict(shapes)
+        self.queue: list[tuple[float, int, Any, NodeId, Any]] = []
         self.numbers = count(1)
         self.draw: Draw = network.delay.make(Random(f"{seed}/delay"))
         self.chance = Random(f"{seed}/chance")
         self.tell = _Told(recorders)
-        self.cut: tuple[frozenset[Node], ...] = ()
+        self.cut: tuple[frozenset[NodeId], ...] = ()
         self.forgetful = False  # somebody has started again and remembers nothing
         self.changes: deque[Callable[[], None]] = deque()  # who comes or goes, now and next
-        self.expected: set[Node] = set()  # newcomers, there or not yet
-        self.links: dict[Node, tuple[Node, ...]] | None = None  # once rewired: who is connected to whom
-        self._last: dict[tuple[Node, Node], float] = {}  # fifo: the last arrival on each channel
+        self.expected: set[NodeId] = set()  # newcomers, there or not yet
+        self.links: dict[NodeId, tuple[NodeId, ...]] | None = None  # once rewired: who is connected to whom
+        self._last: dict[tuple[NodeId, NodeId], float] = {}  # fifo: the last arrival on each channel
         self._copies: dict[int, int] = {}  # number in the queue -> id of the broadcast it belongs to
         self.clock = _Clock()
-        self.places: dict[Node, Place] = _Places(chosen.name)
+        self.places: dict[NodeId, Place] = _Places(spec.name)
         self._plain = not (network.fifo or network.loss or network.duplicate)  # messages only take time
         for me, shape in shapes.items():
-            self.places[me] = Place(self, me, chosen.start(me, shape, inside), "idle")
+            self.places[me] = Place(self, me, spec.start(me, shape, inside), "idle")
         for me, mode in inside.items():
             self.places[me].begin_inside(mode, first_hold)
 
     # -- what a driver does to the world ------------------------------------------------------
 
-    def give_work(self, node: Node, work: Iterator[Work], closed: bool) -> None:
+    def give_work(self, node: NodeId, work: Iterator[Work], closed: bool) -> None:
         """`node` has this to do; closed: each piece some time after the last was done, open: by the clock."""
         place = self.places[node]
         place.work, place.closed = work, closed
@@ -96,21 +96,21 @@ class World:
         """Do something at time `t`: a fault, a change of the network."""
         heappush(self.queue, (t, next(self.numbers), self.clock, 0, act))
 
-    def crash(self, node: Node) -> None:
+    def crash(self, node: NodeId) -> None:
         """It stops; what it has sent still arrives."""
         place = self.places[node]
         place.phase, place.receive, place.backlog, place.halted = "crashed", _dropped, None, True
         self.tell.crashed(self.now, node)
 
-    def pause(self, node: Node) -> None:
+    def pause(self, node: NodeId) -> None:
         """It does nothing until it is resumed; what arrives waits."""
         place = self.places[node]
         if place.phase != "crashed" and place.backlog is None:
             place.backlog, place.halted = deque(), True
-            place.receive = place.hold_back
+            place.receive = place.withhold
             self.tell.paused(self.now, node)
 
-    def resume(self, node: Node) -> None:
+    def resume(self, node: NodeId) -> None:
         place = self.places[node]
         if place.backlog is not None:
             backlog, place.backlog, place.halted = place.backlog, None, False
@@ -119,12 +119,12 @@ class World:
             for act in backlog:
                 act()
 
-    def restart(self, node: Node) -> None:
+    def restart(self, node: NodeId) -> None:
         """A dead node starts again with its work left to do and nothing remembered; what is under way to it arrives."""
         old = self.places[node]
         if old.phase != "crashed":
             raise UsageError(f"Node {node} cannot start again: it is not dead.")
-        new = self.places[node] = Place(self, node, self.chosen.start(node, self.shapes[node]), "idle")
+        new = self.places[node] = Place(self, node, self.spec.start(node, self.shapes[node]), "idle")
         new.work, new.closed, new.arrived = old.work, old.closed, old.arrived
         self.queue[:] = [
             (t, number, new if place is old else place, source, message)
@@ -134,34 +134,34 @@ class World:
         self.tell.restarted(self.now, node)
         new.go_on()
 
-    def keep_order(self, source: Node, to: Node, t: float) -> None:
+    def keep_order(self, source: NodeId, to: NodeId, t: float) -> None:
         """Nothing that is sent from now on arrives there before `t`."""
         self._last[source, to] = max(t, self._last.get((source, to), 0.0))
 
-    def fire(self, node: Node, name: str) -> None:
+    def fire(self, node: NodeId, name: str) -> None:
         """A timer of that node is up now, before its time."""
         place = self.places[node]
         place._fire(name, place.timers[name])
 
-    def join(self, node: Node, knows: Callable[[], Shape], work: Iterable[Work] = (), closed: bool = True) -> None:
+    def join(self, node: NodeId, knows: Callable[[], Shape], work: Iterable[Work] = (), closed: bool = True) -> None:
         """A newcomer, when no other node is coming or going; `knows` says what it then knows, `work` what it has to do."""
         if node in self.places or node in self.expected:
             raise UsageError(f"Node {node} cannot join: it is or was there, and numbers are never used twice.")
-        _method(self.chosen.algorithm, "join", self.chosen.name)
+        _method(self.spec.algorithm, "join", self.spec.name)
         self.expected.add(node)
         self._change(partial(self._join, node, knows, iter(work), closed))
 
-    def _join(self, node: Node, knows: Callable[[], Shape], work: Iterator[Work], closed: bool) -> None:
+    def _join(self, node: NodeId, knows: Callable[[], Shape], work: Iterator[Work], closed: bool) -> None:
         self.shapes[node] = knows()
-        place = self.places[node] = Place(self, node, self.chosen.start(node, self.shapes[node]), "joining")
+        place = self.places[node] = Place(self, node, self.spec.start(node, self.shapes[node]), "joining")
         self.give_work(node, work, closed)
         place.algorithm.join(place)
 
-    def leave(self, node: Node) -> None:
+    def leave(self, node: NodeId) -> None:
         """It leaves for good, when it is next idle and no other node is coming or going."""
         if node not in self.places and node not in self.expected:
             raise UsageError(f"There is no node {node} that could leave.")
-        _method(self.chosen.algorithm, "leave", self.chosen.name)
+        _method(self.spec.algorithm, "leave", self.spec.name)
         self._change(lambda: self.places[node].depart_when_idle())
 
     def _change(self, begin: Callable[[], None]) -> None:
@@ -176,10 +176,10 @@ class World:
         if self.changes:
             self.at(self.now, self.changes[0])
 
-    def rewire(self, node: Node, neighbours: Iterable[Node]) -> None:
+    def rewire(self, node: NodeId, neighbours: Iterable[NodeId]) -> None:
         """Change a node's neighbours while it runs; a message over a line that is gone is lost."""
         place, names = self.places[node], tuple(sorted(neighbours))
-        rewire = _method(place.algorithm, "rewire", self.chosen.name)
+        rewire = _method(place.algorithm, "rewire", self.spec.name)
         if self.links is None:
             self.links = {j: other.algorithm.neighbours for j, other in self.places.items()}
             self._send_the_long_way()
@@ -193,7 +193,7 @@ class World:
         """Until nothing is left to do."""
         queue = self.queue
         try:
-            with self.chosen.blamed("a handler"):
+            with self.spec.blamed("a handler"):
                 if self.tell.receipts:
                     self._run_observed(most_events)
                 else:
@@ -207,11 +207,11 @@ class World:
                 raise
             what = "a node that forgets" if self.forgetful else "a network that loses or doubles messages"
             raise UsageError(
-                f"{self.chosen.name} does not survive {what}, and its paper does not say that it would: {problem}"
+                f"{self.spec.name} does not survive {what}, and its paper does not say that it would: {problem}"
             ) from None
         if queue:
             raise Unfinished(
-                f"{self.chosen.name} was still busy after {most_events:,} events, at time {self.now:g}; "
+                f"{self.spec.name} was still busy after {most_events:,} events, at time {self.now:g}; "
                 f"{len(self.stuck())} nodes wait. Raise the limit, or look at a trace of the first part."
             )
         self.tell.end(self.now)
@@ -248,14 +248,14 @@ class World:
         self._copies.pop(id, None)
         self._copies[number] = id
 
-    def _hand_over(self, id: int, place: Place, source: Node, message: Wire) -> None:
+    def _hand_over(self, id: int, place: Place, source: NodeId, message: Wire) -> None:
         if place.phase == "crashed":
             self.tell.lost(self.now, id, place.me)
         else:
             self.tell.received(self.now, id, place.me, source)
             place.receive(source, message, place)
 
-    def stuck(self) -> list[Node]:
+    def stuck(self) -> list[NodeId]:
         """Nodes left in the middle of an invocation, or with work that they never could begin."""
         return [
             me
@@ -265,7 +265,7 @@ class World:
 
     # -- sending -------------------------------------------------------------------------------
 
-    def sender(self, me: Node) -> Callable[[Node, Wire], None]:
+    def sender(self, me: NodeId) -> Callable[[NodeId, Wire], None]:
         """What `send` of node `me` does: the short way where messages only take time, else the long way."""
         queue, draw, places, tell, next_number = (
             self.queue,
@@ -275,12 +275,12 @@ class World:
             self.numbers.__next__,
         )
 
-        def send(to: Node, message: Wire) -> None:
+        def send(to: NodeId, message: Wire) -> None:
             number, now = next_number(), self.now
             tell(now, number, me, to, message)
             heappush(queue, (now + draw(me, to), number, places[to], me, message))
 
-        def send_the_long_way(to: Node, message: Wire) -> None:
+        def send_the_long_way(to: NodeId, message: Wire) -> None:
             number = next_number()
             tell(self.now, number, me, to, message)
             self.transmit(me, to, message, number, number)
@@ -292,12 +292,12 @@ class World:
         for me, place in self.places.items():
             place.send = self.sender(me)
 
-    def separate(self, *sides: Iterable[Node]) -> None:
+    def separate(self, *sides: Iterable[NodeId]) -> None:
         """From now on no message passes between a node in a side and one outside of it; no sides: all healed."""
         self.cut = tuple(frozenset(side) for side in sides)
         self._send_the_long_way()
 
-    def transmit(self, source: Node, to: Node, message: Wire, id: int, number: int) -> None:
+    def transmit(self, source: NodeId, to: NodeId, message: Wire, id: int, number: int) -> None:
         """The long way: order, loss, duplicates, cuts, lines that are gone."""
         network, copies = self.network, 1
         if self.cut or self.links is not None or network.loss or network.duplicate:
@@ -326,9 +326,9 @@ class Place:
         "releasing", "send", "timers", "work", "world",
     )  # fmt: skip
 
-    def __init__(self, world: World, me: Node, algorithm: Any, phase: str) -> None:
+    def __init__(self, world: World, me: NodeId, algorithm: Any, phase: str) -> None:
         self.world, self.me, self.algorithm, self.phase = world, me, algorithm, phase
-        self.receive: Callable[[Node, Any, Any], None] = algorithm.receive
+        self.receive: Callable[[NodeId, Any, Any], None] = algorithm.receive
         self.work: Iterator[Work] = iter(())
         self.closed = True
         self.send = world.sender(me)
@@ -340,7 +340,7 @@ class Place:
 
     # -- Out -----------------------------------------------------------------------------------
 
-    def broadcast(self, to: Iterable[Node], message: Wire) -> None:
+    def broadcast(self, to: Iterable[NodeId], message: Wire) -> None:
         world, nodes = self.world, tuple(to)
         if not world.network.broadcast:
             for j in nodes:
@@ -354,7 +354,7 @@ class Place:
     def enter(self) -> None:
         world = self.world
         if self.phase != "waiting":
-            raise ContractError(f"{world.chosen.name}: node {self.me} entered while it was {self.phase}, not waiting.")
+            raise ContractError(f"{world.spec.name}: node {self.me} entered while it was {self.phase}, not waiting.")
         self.phase = "inside"
         world.tell.entered(world.now, self.me, self.current.mode)
         self._later(self.current.hold, self.go_out)
@@ -363,7 +363,7 @@ class Place:
         world = self.world
         if not 0 <= after < inf:
             raise ContractError(
-                f"{world.chosen.name}: node {self.me} set the timer {name!r} to {after!r}; it takes a time."
+                f"{world.spec.name}: node {self.me} set the timer {name!r} to {after!r}; it takes a time."
             )
         number = self.timers[name] = next(world.numbers)
         act = lambda: self._fire(name, number)  # noqa: E731
@@ -376,7 +376,7 @@ class Place:
             world.changed()
             return
         if phase not in ("ending", "joining"):
-            raise ContractError(f"{world.chosen.name}: node {self.me} became idle while it was {phase}.")
+            raise ContractError(f"{world.spec.name}: node {self.me} became idle while it was {phase}.")
         self.phase = "idle"
         if phase == "joining":
             world.tell.joined(world.now, self.me)
@@ -476,7 +476,7 @@ class Place:
             self.world.tell.timeout(self.world.now, self.me, name)
             self.algorithm.on_timeout(name, self)
 
-    def hold_back(self, source: Node, message: Any, place: Any) -> None:
+    def withhold(self, source: NodeId, message: Any, place: Any) -> None:
         assert self.backlog is not None
         self.backlog.append(lambda: self.receive(source, message, self))
 
@@ -484,7 +484,7 @@ class Place:
 class _Clock:
     """Receives what is not a message."""
 
-    def receive(self, source: Node, act: Callable[[], None], place: Any) -> None:
+    def receive(self, source: NodeId, act: Callable[[], None], place: Any) -> None:
         act()
 
 
@@ -520,16 +520,16 @@ def _fan(tellers: tuple[Callable[..., None], ...]) -> Callable[..., None]:
     return tell
 
 
-class _Places(dict[Node, Place]):
+class _Places(dict[NodeId, Place]):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
-    def __missing__(self, node: Node) -> Place:
+    def __missing__(self, node: NodeId) -> Place:
         raise ContractError(f"{self.name} sent a message to node {node}, which does not exist.")
 
 
-def _dropped(source: Node, message: Any, place: Any) -> None:
+def _dropped(source: NodeId, message: Any, place: Any) -> None:
     """What arrives at a dead node."""
 
 

@@ -87,7 +87,7 @@ class Etcds:
             process.wait()
 
 
-class Crew:
+class Cluster:
     """The processes of a group."""
 
     def __init__(self, plan: Plan, hosts: Hosts, directory: Path, etcds: Etcds | None) -> None:

@@ -14,16 +14,16 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from peerlock.verify.cluster import Crew
+from peerlock.verify.cluster import Cluster
 from peerlock.verify.hosts import Hosts
 from peerlock.verify.plan import Plan
 
 
-class Torment:
+class Nemesis:
     """The faults, drawn from a seed."""
 
-    def __init__(self, plan: Plan, crew: Crew, hosts: Hosts) -> None:
-        self.plan, self.crew, self.hosts = plan, crew, hosts
+    def __init__(self, plan: Plan, cluster: Cluster, hosts: Hosts) -> None:
+        self.plan, self.cluster, self.hosts = plan, cluster, hosts
         self.random = random.Random(plan.seed)
         self.counts: Counter[str] = Counter()
         self.happened: list[tuple[float, str, str]] = []  # when, what, to whom
@@ -63,14 +63,14 @@ class Torment:
     def idle(self) -> list[int]:
         return [
             host
-            for host in self.crew.hosts_of_nodes
-            if host not in self.busy and self.crew.processes[host].poll() is None
+            for host in self.cluster.hosts_of_nodes
+            if host not in self.busy and self.cluster.processes[host].poll() is None
         ]
 
     def somebody(self) -> int | None:
         """A process to which nothing is being done; never so many that no majority of voters is left."""
         idle = self.idle()
-        voters = self.crew.voters
+        voters = self.cluster.voters
         if sum(host in self.busy for host in voters) >= (len(voters) - 1) // 2:
             idle = [host for host in idle if host not in voters]
         return self.random.choice(idle) if idle and len(self.busy) < self.plan.nodes - 1 else None
@@ -81,43 +81,43 @@ class Torment:
         host = self.somebody()
         if host is not None:
             self.busy.add(host)
-            self.crew.kill(host)
+            self.cluster.kill(host)
             self.after(self.random.choice((0.0, 0.3, 2.0)), lambda: self.back(host))
         return host
 
     def back(self, host: int) -> None:
-        before = self.crew.processes[host].stdin
+        before = self.cluster.processes[host].stdin
         if before is not None:
             before.close()
-        self.crew.start(host)
+        self.cluster.start(host)
         self.busy.discard(host)
 
     def restart(self) -> int | None:
         host = self.somebody()
         if host is not None:
             self.busy.add(host)
-            self.crew.say(host, "leave")
+            self.cluster.say(host, "leave")
             self.after(1.0, lambda: self.again(host))
         return host
 
     def again(self, host: int) -> None:
-        if self.crew.processes[host].poll() is None:
+        if self.cluster.processes[host].poll() is None:
             try:
-                self.crew.processes[host].wait(3.0)
+                self.cluster.processes[host].wait(3.0)
             except subprocess.TimeoutExpired:
-                self.crew.kill(host)
+                self.cluster.kill(host)
         self.back(host)
 
     def _pause(self, seconds: float) -> int | None:
         host = self.somebody()
         if host is not None:
             self.busy.add(host)
-            self.crew.stop(host)
+            self.cluster.stop(host)
             self.after(seconds, lambda: self.resume(host))
         return host
 
     def resume(self, host: int) -> None:
-        self.crew.go_on(host)
+        self.cluster.go_on(host)
         self.busy.discard(host)
 
     def pause(self) -> int | None:
@@ -130,13 +130,13 @@ class Torment:
         host = self.somebody()
         if host is not None:
             self.busy.add(host)
-            self.crew.say(host, "between")
+            self.cluster.say(host, "between")
             # It stops when it has the lock; that may take a while.
             self.after(self.plan.lease_s * self.random.uniform(2.0, 3.0), lambda: self.enough(host))
         return host
 
     def enough(self, host: int) -> None:
-        self.crew.say(host, "never mind")
+        self.cluster.say(host, "never mind")
         self.resume(host)
 
     # -- wires ---------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Torment:
         self.after(seconds, mend)
 
     def _sides(self) -> tuple[list[int], list[int]]:
-        everybody = list(self.crew.hosts_of_nodes) + (self.crew.etcds.places if self.crew.etcds else [])
+        everybody = list(self.cluster.hosts_of_nodes) + (self.cluster.etcds.places if self.cluster.etcds else [])
         few = self.random.sample(everybody, self.random.randrange(1, len(everybody) // 2 + 1))
         return few, [host for host in everybody if host not in few]
 
@@ -177,12 +177,12 @@ class Torment:
         return f"{few} | {others}"
 
     def pair(self) -> str:
-        a, b = self.random.sample(list(self.crew.hosts_of_nodes), 2)
+        a, b = self.random.sample(list(self.cluster.hosts_of_nodes), 2)
         self._cut([(a, b), (b, a)], self.plan.lease_s * self.random.uniform(0.5, 4.0))
         return f"{a} | {b}"
 
     def slow(self) -> int | None:
-        hosts = [host for host in self.crew.hosts_of_nodes if host not in self.late and host not in self.busy]
+        hosts = [host for host in self.cluster.hosts_of_nodes if host not in self.late and host not in self.busy]
         if not hosts:
             return None
         host = self.random.choice(hosts)
@@ -199,7 +199,7 @@ class Torment:
         return host
 
     def reset(self) -> int | None:
-        host = self.random.choice(list(self.crew.hosts_of_nodes))
+        host = self.random.choice(list(self.cluster.hosts_of_nodes))
         return host if self.hosts.reset(host) else None
 
     # -- clocks --------------------------------------------------------------------------------------------
@@ -207,13 +207,13 @@ class Torment:
     def clock_rate(self) -> int | None:
         host = self.somebody()
         if host is not None:
-            self.crew.say(host, f"rate {self.random.uniform(0.9905, 1.0095)}")
+            self.cluster.say(host, f"rate {self.random.uniform(0.9905, 1.0095)}")
         return host
 
     def clock_jump(self) -> int | None:
         host = self.somebody()
         if host is not None:
-            self.crew.say(host, f"jump {self.random.choice((0.3, 1.0, 5.0))}")
+            self.cluster.say(host, f"jump {self.random.choice((0.3, 1.0, 5.0))}")
         return host
 
     # -- those who decide ----------------------------------------------------------------------------------
@@ -223,14 +223,14 @@ class Torment:
         self.busy.discard(place)
 
     def authority(self) -> str | None:
-        etcds = self.crew.etcds
+        etcds = self.cluster.etcds
         if etcds is None:
-            voters = [host for host in self.idle() if host in self.crew.voters]
-            if not voters or any(host in self.busy for host in self.crew.voters):
+            voters = [host for host in self.idle() if host in self.cluster.voters]
+            if not voters or any(host in self.busy for host in self.cluster.voters):
                 return None
             host = self.random.choice(voters)
             self.busy.add(host)
-            self.crew.kill(host)
+            self.cluster.kill(host)
             self.after(self.random.choice((0.5, 2.0, 5.0)), lambda: self.back(host))
             return f"voter {host}"
         if any(place in self.busy for place in etcds.places):

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from peerlock.errors import PeerlockError, UsageError
-from peerlock.verify.cluster import Crew, Etcds
+from peerlock.verify.cluster import Cluster, Etcds
 from peerlock.verify.history import Belief, Verdict, judge, read
 from peerlock.verify.hosts import Hosts, Loopback, Namespaces, may_make_namespaces
-from peerlock.verify.nemesis import Torment
+from peerlock.verify.nemesis import Nemesis
 from peerlock.verify.plan import ALONE, FAULTS, Plan
 
 PATIENCE_S = 10.0
@@ -49,19 +49,19 @@ def verify(
         raise UsageError("None of these faults can happen on one host: kill, restart, pause and pause_long can.")
     if plan.registry == "embedded" and (plan.voters not in (3, 5) or plan.voters > plan.nodes):
         raise UsageError(f"Three or five of the {plan.nodes} processes are voters; got {plan.voters}.")
-    with staged(plan) as crew:
-        torment = Torment(plan, crew, crew.hosts)
-        recoveries, stuck, began = _rounds(plan, crew, torment, progress)
-        crew.close()
-        verdict, held, logs = judged(crew)
-    if torment.counts["between"]:  # what was asked for may not have come to pass
-        torment.counts["between"] = sum(event["what"] == "stops" for log in logs for event in log)
-    verdict.faults = dict(sorted(torment.counts.items()))
+    with staged(plan) as cluster:
+        nemesis = Nemesis(plan, cluster, cluster.hosts)
+        recoveries, stuck, began = _rounds(plan, cluster, nemesis, progress)
+        cluster.close()
+        verdict, held, logs = judged(cluster)
+    if nemesis.counts["between"]:  # what was asked for may not have come to pass
+        nemesis.counts["between"] = sum(event["what"] == "stops" for log in logs for event in log)
+    verdict.faults = dict(sorted(nemesis.counts.items()))
     verdict.recovery_s = round(max(recoveries), 3) if recoveries else None
     verdict.problems += stuck
-    verdict.stuck, verdict.seed, verdict.hosts = len(stuck), plan.seed, crew.hosts.kind
+    verdict.stuck, verdict.seed, verdict.hosts = len(stuck), plan.seed, cluster.hosts.kind
     verdict.seconds = round(time.monotonic() - began, 1)
-    return verdict, held, torment.happened
+    return verdict, held, nemesis.happened
 
 
 def _alone(
@@ -82,7 +82,7 @@ def _alone(
 
 
 @contextlib.contextmanager
-def staged(plan: Plan) -> Iterator[Crew]:
+def staged(plan: Plan) -> Iterator[Cluster]:
     """Hosts, and whoever decides; the processes are not started yet. Everything is gone at the end."""
     count = plan.nodes + (plan.etcd_nodes if plan.registry == "etcd" else 0)
     directory = Path(tempfile.mkdtemp(prefix="peerlock-verify-"))
@@ -91,18 +91,18 @@ def staged(plan: Plan) -> Iterator[Crew]:
     use = plan.namespaces if plan.namespaces is not None else may_make_namespaces()
     hosts: Hosts = Namespaces(count) if use else Loopback(count)
     etcds: Etcds | None = None
-    crew: Crew | None = None
+    cluster: Cluster | None = None
     try:
         if "slow" in plan.faults:
             hosts.slow(1, True)  # if that cannot be done here, it is said now
             hosts.slow(1, False)
         if plan.registry == "etcd":
             etcds = Etcds(hosts, plan.nodes + 1, plan.etcd_nodes, directory)
-        crew = Crew(plan, hosts, directory, etcds)
-        yield crew
+        cluster = Cluster(plan, hosts, directory, etcds)
+        yield cluster
     finally:
-        if crew is not None:
-            for process in crew.processes.values():
+        if cluster is not None:
+            for process in cluster.processes.values():
                 if process.poll() is None:
                     process.kill()
                     process.wait()
@@ -114,55 +114,55 @@ def staged(plan: Plan) -> Iterator[Crew]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def judged(crew: Crew) -> tuple[Verdict, list[Belief], list[list[dict[str, Any]]]]:
+def judged(cluster: Cluster) -> tuple[Verdict, list[Belief], list[list[dict[str, Any]]]]:
     from peerlock.guards import GuardedFile
 
-    logs = {crew.name(host): read(crew.log(host)) for host in crew.hosts_of_nodes}
-    _, counter = GuardedFile(crew.directory / "counter").read()
-    verdict, held = judge(logs, crew.deaths, int(counter or b"0"))
+    logs = {cluster.name(host): read(cluster.log(host)) for host in cluster.hosts_of_nodes}
+    _, counter = GuardedFile(cluster.directory / "counter").read()
+    verdict, held = judge(logs, cluster.deaths, int(counter or b"0"))
     return verdict, held, list(logs.values())
 
 
 def _rounds(
-    plan: Plan, crew: Crew, torment: Torment, progress: Callable[[float, str], None] | None
+    plan: Plan, cluster: Cluster, nemesis: Nemesis, progress: Callable[[float, str], None] | None
 ) -> tuple[list[float], list[str], float]:
-    start_all(crew)
+    start_all(cluster)
     began = time.monotonic()
     recoveries: list[float] = []
     stuck: list[str] = []
     while (left := began + plan.seconds - time.monotonic()) > 0:
         end = time.monotonic() + min(ROUND_S, left)
         while (now := time.monotonic()) < end:
-            torment.strike()
-            until = min(end, now + torment.random.expovariate(1 / plan.fault_every_s))
+            nemesis.strike()
+            until = min(end, now + nemesis.random.expovariate(1 / plan.fault_every_s))
             while time.monotonic() < until:
-                torment.look()
+                nemesis.look()
                 time.sleep(0.02)
             if progress is not None:
-                progress(time.monotonic() - began, f"{sum(torment.counts.values())} faults")
-        torment.look(heal=True)
-        for host in crew.hosts_of_nodes:
-            crew.go_on(host)
+                progress(time.monotonic() - began, f"{sum(nemesis.counts.values())} faults")
+        nemesis.look(heal=True)
+        for host in cluster.hosts_of_nodes:
+            cluster.go_on(host)
         healed = time.monotonic()
-        longest, missing = everybody_in(crew, healed, PATIENCE_S)
+        longest, missing = everybody_in(cluster, healed, PATIENCE_S)
         recoveries.append(longest)
         if missing:
-            names = ", ".join(crew.name(host) for host in missing)
+            names = ", ".join(cluster.name(host) for host in missing)
             stuck.append(f"{PATIENCE_S:g} s after the healing at {healed:.3f} these were not in: {names}")
     return recoveries, stuck, began
 
 
-def start_all(crew: Crew) -> None:
-    for host in crew.hosts_of_nodes:
-        crew.start(host)
-    _, missing = everybody_in(crew, time.monotonic(), START_S)
+def start_all(cluster: Cluster) -> None:
+    for host in cluster.hosts_of_nodes:
+        cluster.start(host)
+    _, missing = everybody_in(cluster, time.monotonic(), START_S)
     if missing:
-        raise PeerlockError(f"The group did not start within {START_S:g} s: {_complaints(crew)}")
+        raise PeerlockError(f"The group did not start within {START_S:g} s: {_complaints(cluster)}")
 
 
-def everybody_in(crew: Crew, since: float, patience_s: float) -> tuple[float, list[int]]:
+def everybody_in(cluster: Cluster, since: float, patience_s: float) -> tuple[float, list[int]]:
     while True:
-        grants = crew.last_grants()
+        grants = cluster.last_grants()
         missing = [host for host, when in grants.items() if when < since]
         now = time.monotonic()
         if not missing:
@@ -170,13 +170,13 @@ def everybody_in(crew: Crew, since: float, patience_s: float) -> tuple[float, li
         if now - since > patience_s:
             return now - since, missing
         for host in missing:
-            crew.go_on(host)  # it may have stopped itself just after it was let go on
+            cluster.go_on(host)  # it may have stopped itself just after it was let go on
         time.sleep(0.05)
 
 
-def _complaints(crew: Crew) -> str:
-    for host in crew.hosts_of_nodes:
-        path = crew.directory / f"{crew.name(host)}.err"
+def _complaints(cluster: Cluster) -> str:
+    for host in cluster.hosts_of_nodes:
+        path = cluster.directory / f"{cluster.name(host)}.err"
         if path.exists() and path.stat().st_size:
-            return f"{crew.name(host)}: {path.read_text()[-500:].strip()}"
+            return f"{cluster.name(host)}: {path.read_text()[-500:].strip()}"
     return "nobody said why"

@@ -333,10 +333,10 @@ class Chaos:
             if not process.alive():
                 if slot in self.struck:
                     self.let_go(slot)
-                self.buried(process)
+                self.on_loop_closed(process)
                 self.slots[slot] = self.start(slot)
 
-    def buried(self, process: Process) -> None:
+    def on_loop_closed(self, process: Process) -> None:
         """strace may have killed it. Nothing else ends a process before the end of the run."""
         if process.popen.returncode != -signal.SIGKILL:
             said = (self.directory / f"{process.name}.err").read_text().strip()

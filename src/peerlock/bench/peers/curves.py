@@ -27,7 +27,7 @@ NODES, NAMES, WAITERS = (2, 3, 5, 8, 12, 16, 20), (1, 100, 10_000, 100_000), (1,
 FORMULAS: dict[str, Callable[[int], int]] = {
     "suzuki-kasami-a": lambda n: n, "ricart-agrawala": lambda n: 2 * (n - 1), "dijkstra-ring": lambda n: 2
 }  # fmt: skip
-FAMILIAR = 3  # entries, until a lock that nobody else wants is free (`Desk`)
+FAMILIAR = 3  # entries, until a lock that nobody else wants is free (`LocalLock`)
 BY_ENTRY = ("ricart-agrawala",)  # every entry has messages, whoever had it last
 REGISTRIES = ("host", "fixed list", "fixed list, TLS", "voters", "etcd")
 

@@ -26,7 +26,7 @@ from peerlock.check.protocols.disk import FAILED, Call, Disk, NeedsAnswer, Repla
 from peerlock.check.search import Outcome, Progress
 from peerlock.errors import RegistryError
 from peerlock.node.membership.host import DIRECTORIES, HostMember, path_of
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 
 Answers: TypeAlias = tuple[Any, ...]
@@ -42,7 +42,7 @@ class Process:
         self.peer = Peer(f"p{id}", id)
         self.files = Replayed(answers)
         self.member = kind(self.files)
-        self.learned: list[Decision] = []
+        self.learned: list[View] = []
         self.entered = False  # it was in a view and could hold, some time
         self.call: Call | None = None
         self.problem = ""
@@ -74,7 +74,7 @@ class Process:
             tuple(self.learned), self.problem,
         )  # fmt: skip
 
-    def learn(self, view: Decision | None) -> None:
+    def learn(self, view: View | None) -> None:
         if view is not None:
             self.learned.append(view)
 
@@ -242,7 +242,7 @@ class Explorer:
 
     def violated(self, state: State) -> str | None:
         processes = [self.process(at, answers) for at, answers in enumerate(state.answers)]
-        newest, used = newest_of(state.disk), dict[int, Decision]()
+        newest, used = newest_of(state.disk), dict[int, View]()
         for process in processes:
             for view in process.learned:
                 if used.setdefault(view.epoch, view) != view and not self.tampered:
@@ -261,7 +261,7 @@ class Explorer:
             return "every member of the newest view has a file"
         return None if self.tampered else self.stands_still(state, used)
 
-    def stands_still(self, state: State, used: dict[int, Decision]) -> str | None:
+    def stands_still(self, state: State, used: dict[int, View]) -> str | None:
         """What is wrong if from here on no process runs but a fresh one."""
         dead = copy(state.disk)
         dead.locks = {}
@@ -271,13 +271,13 @@ class Explorer:
                 return found
         return self.alone(copy(state.disk), used) if self.group.stopped else None
 
-    def alone(self, disk: Disk, used: dict[int, Decision]) -> str | None:
+    def alone(self, disk: Disk, used: dict[int, View]) -> str | None:
         key = (disk.key(), tuple(sorted(used)))
         if key not in self.goes_on:
             self.goes_on[key] = self.tried(disk, used)
         return self.goes_on[key]
 
-    def tried(self, disk: Disk, used: dict[int, Decision]) -> str | None:
+    def tried(self, disk: Disk, used: dict[int, View]) -> str | None:
         holders = {
             handle[0] for (_, byte), locks in disk.locks.items() for handle, shared in locks if byte and not shared
         }
@@ -299,7 +299,7 @@ class Explorer:
         raise AssertionError(f"one process alone does not come to an end: {script}")
 
 
-def comes_back(views: list[Decision]) -> bool:
+def comes_back(views: list[View]) -> bool:
     """Is an incarnation in a view, not in a later one, and again in one after that?"""
     gone, before = set[Peer](), set[Peer]()
     for view in sorted(views, key=lambda view: view.epoch):
@@ -310,10 +310,10 @@ def comes_back(views: list[Decision]) -> bool:
     return False
 
 
-def newest_of(disk: Disk) -> Decision | None:
+def newest_of(disk: Disk) -> View | None:
     epochs = [int(name) for name in disk.names["views"]]
     data = disk.contents[disk.names["views"][str(max(epochs))]][0] if epochs else b""
-    return msgspec.json.decode(data, type=Decision) if data else None
+    return msgspec.json.decode(data, type=View) if data else None
 
 
 def explore(

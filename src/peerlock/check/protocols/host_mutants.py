@@ -13,7 +13,7 @@ import msgspec
 
 from peerlock.check.protocols.host import HostGroup
 from peerlock.node.membership.host import ALIVE, HOLDING, File, HostMember, path_of
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 
 
@@ -71,7 +71,7 @@ class ReadsWhatIsNotDurable(HostMember):  # 5
 
 
 class BelievesItsOldView(HostMember):  # 6
-    def decide(self, view: Decision) -> bool:
+    def decide(self, view: View) -> bool:
         return super().decide(view) or self.files.exists(f"views/{view.epoch}")
 
 
@@ -107,7 +107,7 @@ class SweepsTheLiving(HostMember):  # 9
 
     sweeping = False
 
-    def sweep(self, newest: Decision) -> None:
+    def sweep(self, newest: View) -> None:
         self.sweeping = True
         super().sweep(newest)
         self.sweeping = False

@@ -1,6 +1,6 @@
-"""The voters, explored: the very `Voter` and `Tenant` that ship, in every interleaving.
+"""The voters, explored: the very `Voter` and `QuorumMember` that ship, in every interleaving.
 
-Three voters decide who the members are. One member, `m`, beats and has a lease; the other, `a`, is always vouched
+Three voters decide who the members are. One member, `m`, beats and has a lease; the other, `a`, is always supported
 for, and stands for the rest of the group. What is sent may arrive at any time, any number of times, or never: letters
 stay where they are when they are delivered. Voters are restarted (what is not in their record is forgotten), or die
 for good.
@@ -29,11 +29,21 @@ from peerlock.check.observers import FORBIDDEN, Event, Observer
 from peerlock.check.properties import Assertions as NoAssertionFails
 from peerlock.check.properties import Bad, Checks, Property, Sums
 from peerlock.check.search import Outcome, Progress, Search
-from peerlock.contract import Members, Needs, Node, State
+from peerlock.contract import Members, Needs, NodeId, State
 from peerlock.node.membership.lease import Lease
-from peerlock.node.membership.view import Decision
-from peerlock.node.quorum.member import Tenant
-from peerlock.node.quorum.messages import Accept, Accepted, Beat, NotYet, Prepare, Promise, Refused, Ruling, Vouch
+from peerlock.node.membership.view import View
+from peerlock.node.quorum.member import QuorumMember
+from peerlock.node.quorum.messages import (
+    Accept,
+    Accepted,
+    Heartbeat,
+    HeartbeatAck,
+    NotYet,
+    Prepare,
+    Promise,
+    Refused,
+    ViewDecided,
+)
 from peerlock.node.quorum.voter import EVERYBODY, Voter
 
 M: Any = "m"  # members and voters have short names here
@@ -47,7 +57,7 @@ class Group(Struct, frozen=True):
 
     ballots: int = 3
     leased: bool = True  # m has a lease at first, which rests on its first beat
-    beats: int = 0  # of m, after that
+    heartbeats: int = 0  # of m, after that
     restarts: int = 0
     crashes: int = 0
     apart: bool = False  # m and a cannot reach each other: voter 1 knows
@@ -59,11 +69,11 @@ class Group(Struct, frozen=True):
     returns: bool = False  # and later voter 3 in the place of voter 4 again
     gives_up: bool = False  # a voter may give up its ballot at any time, and start another
     old_wish: bool = False  # what m said when it wanted in is still under way, and may come again
-    cut: tuple[Node, ...] = ()  # voters that m cannot reach: their promises to it have run out
+    cut: tuple[NodeId, ...] = ()  # voters that m cannot reach: their promises to it have run out
     obstinate: bool = False
     only_if_it_must: bool = False  # voters propose when they `wants()`, not at any time
     voter: type[Voter] = Voter
-    tenant: type[Tenant] = Tenant
+    member: type[QuorumMember] = QuorumMember
     lease: type[Lease] = Lease
 
     name: ClassVar[str] = "voters"
@@ -71,37 +81,37 @@ class Group(Struct, frozen=True):
     needs: ClassVar[Needs] = Needs()
 
     @property
-    def voters(self) -> tuple[Node, ...]:
+    def voters(self) -> tuple[NodeId, ...]:
         return (1, 2, 3, 4) if self.replaces else (1, 2, 3)
 
     @property
-    def m(self) -> Node:
+    def m(self) -> NodeId:
         return len(self.voters) + 1
 
     @property
-    def first(self) -> Decision:
+    def first(self) -> View:
         names: Any = ((1, ""), (2, ""), (3, ""))
         members: Any = (M, Z)
-        return Decision(1, members, names, 1)
+        return View(1, members, names, 1)
 
-    def start(self, me: Node, shape: Any, inside: Any = None) -> Any:
+    def start(self, me: NodeId, shape: Any, inside: Any = None) -> Any:
         first, z, m = self.first, (Z, D), (M, D)
         if me == self.m:
             member: Any = M
             lease = self.lease(D, 1, D, 1) if self.leased else self.lease(D)
-            return TenantNode(self, self.tenant(member, lease, first, ""), self.beats, self.leaves, self.old_wish)
+            return MemberNode(self, self.member(member, lease, first, ""), self.heartbeats, self.leaves, self.old_wish)
         name: Any = me
         if me == 4:
-            nobody = Decision(0, (), (), 0)
-            return VoterNode(me, self, self.voter(name, D, nobody, vouched=()))
-        vouched: Any = (m, z) if self.leased and me not in self.cut else (z,)
-        made = self.voter(name, D, first, vouched=vouched, renew=self.renews)
+            nobody = View(0, (), (), 0)
+            return VoterNode(me, self, self.voter(name, D, nobody, supported=()))
+        supported: Any = (m, z) if self.leased and me not in self.cut else (z,)
+        made = self.voter(name, D, first, supported=supported, renew=self.renews)
         if self.apart and me == 1:
             pair: Any = ((Z, M),)
             made.apart = pair
         if self.joins and me in (2, 3):
             joiner: Any = JOINER
-            made.joiners, made.vouched = (joiner,), ((JOINER, D), *vouched)
+            made.joiners, made.supported = (joiner,), ((JOINER, D), *supported)
         if self.replaces and me == 1:
             others: Any = ((1, ""), (2, ""), (4, ""))
             made.wanted = others
@@ -114,23 +124,23 @@ class Group(Struct, frozen=True):
 
 
 class Mouth:
-    """What a voter or a tenant says, as letters."""
+    """What a voter or a member says, as letters."""
 
     def __init__(self, group: Group, out: Any) -> None:
         self.group, self.out = group, out
-        self.rulings: list[Decision] = []
+        self.views: list[View] = []
 
     def send(self, to: Any, message: Any) -> None:
         self.out.send(to, message)
 
-    def answer(self, peer: Any, vouch: Vouch) -> None:
+    def answer(self, peer: Any, ack: HeartbeatAck) -> None:
         if peer == M:
-            self.out.send(self.group.m, vouch)
+            self.out.send(self.group.m, ack)
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, view: View) -> None:
         """m is not told: whoever does not know that it is left out is the more dangerous."""
 
-    def learned(self, decision: Decision) -> None:
+    def learned(self, view: View) -> None:
         pass
 
     def leased(self, until: float) -> None:
@@ -141,10 +151,10 @@ class Mouth:
 
 
 class VoterNode(State):
-    me: Node
+    me: NodeId
     group: Any  # not part of the state
     voter: Voter
-    waits: bool = False  # it was restarted, and vouches for everybody
+    waits: bool = False  # it was restarted, and supports every member
     restarted: int = 0
 
     def __copy__(self) -> Self:
@@ -155,10 +165,10 @@ class VoterNode(State):
     def key(self) -> tuple[Any, ...]:
         return (*astuple(self.voter), self.restarted)
 
-    def receive(self, source: Node, message: Any, out: Any) -> None:
+    def receive(self, source: NodeId, message: Any, out: Any) -> None:
         mouth = Mouth(self.group, out)
-        if isinstance(message, Beat):
-            self.voter.on_beat(message, 0.0, mouth)
+        if isinstance(message, Heartbeat):
+            self.voter.on_heartbeat(message, 0.0, mouth)
         else:
             name: Any = source
             self.voter.receive(name, message, 0.0, mouth)
@@ -192,11 +202,11 @@ class VoterNode(State):
             found.append("give up")
         if not voter.ballot and (voter.wants(_unvouched(voter)) if group.only_if_it_must else True):
             found.append("propose")
-        for peer, _ in voter.vouched:
+        for peer, _ in voter.supported:
             if peer is EVERYBODY:
                 found.append("waited")
             elif peer == M and peer is not None:
-                may_renew = self.me not in group.cut and not voter.refuses(Beat(0, peer, voter.decided.epoch))
+                may_renew = self.me not in group.cut and not voter.refuses(Heartbeat(0, peer, voter.decided.epoch))
                 if not (group.obstinate and may_renew):
                     found.append(f"promise to {peer}")
         if group.returns and self.me == 1 and voter.decided.epoch == 2 and not voter.wanted:
@@ -210,8 +220,8 @@ class VoterNode(State):
         voter = self.voter
         epoch = voter.decided.epoch
         match message:
-            case Ruling(decision):
-                return decision.epoch <= epoch
+            case ViewDecided(view):
+                return view.epoch <= epoch
             case Prepare(decided, ballot) | Accept(decided, ballot):
                 refused = decided.epoch == epoch and ballot < voter.promised
                 return decided.epoch < epoch or (refused and not self.group.only_if_it_must)
@@ -227,54 +237,54 @@ class VoterNode(State):
 
 
 def _unvouched(voter: Voter) -> tuple[Any, ...]:
-    return tuple(peer for peer in voter.decided.members if not voter.vouches(peer))
+    return tuple(peer for peer in voter.decided.members if not voter.supports(peer))
 
 
-class TenantNode(State):
+class MemberNode(State):
     group: Any  # not part of the state
-    tenant: Tenant
-    beats: int
+    member: QuorumMember
+    heartbeats: int
     leaves: bool
     old_wish: bool
 
     def __copy__(self) -> Self:
         made = super().__copy__()  # type: ignore[misc]
-        made.tenant = self.tenant.__copy__()
+        made.member = self.member.__copy__()
         return made  # type: ignore[no-any-return]
 
     def key(self) -> tuple[Any, ...]:
-        tenant = self.tenant
-        return (*astuple(tenant.lease), tenant.decision, tenant.wish, self.beats, self.leaves, self.old_wish)
+        member = self.member
+        return (*astuple(member.lease), member.view, member.wish, self.heartbeats, self.leaves, self.old_wish)
 
-    def receive(self, source: Node, message: Any, out: Any) -> None:
-        self.tenant.on_vouch(source, message, 0.0, Mouth(self.group, out))
+    def receive(self, source: NodeId, message: Any, out: Any) -> None:
+        self.member.on_heartbeat_ack(source, message, 0.0, Mouth(self.group, out))
 
     def on_timeout(self, name: str, out: Any) -> None:
         mouth = Mouth(self.group, out)
         if name == "old wish":
             self.old_wish = False
             for voter in (1, 2, 3):
-                mouth.send(voter, Beat(0, self.tenant.me, 0, "join"))
-        elif name == "beat":
-            self.beats -= 1
-            self.tenant.beat(0.0, mouth)
+                mouth.send(voter, Heartbeat(0, self.member.me, 0, "join"))
+        elif name == "heartbeat":
+            self.heartbeats -= 1
+            self.member.heartbeat(0.0, mouth)
         elif name == "lapse":
-            self.tenant.lease.end()
+            self.member.lease.end()
         else:
             self.leaves = False
-            self.tenant.leave(0.0, mouth)
+            self.member.leave(0.0, mouth)
 
     def events(self) -> list[str]:
-        tenant = self.tenant
-        found = ["beat"] if self.beats and tenant.is_member else []
-        found += ["lapse"] if tenant.lease.runs(0.0) else []
+        member = self.member
+        found = ["heartbeat"] if self.heartbeats and member.is_member else []
+        found += ["lapse"] if member.lease.runs(0.0) else []
         found += ["old wish"] if self.old_wish else []
-        return found + (["leave"] if self.leaves and tenant.is_member else [])
+        return found + (["leave"] if self.leaves and member.is_member else [])
 
-    def ignores(self, source: Node, message: Any) -> bool:
-        tenant = self.tenant
-        old = message.decision is None or message.decision.epoch <= tenant.decision.epoch
-        by = dict(tenant.lease.confirmed).get(message.number)
+    def ignores(self, source: NodeId, message: Any) -> bool:
+        member = self.member
+        old = message.view is None or message.view.epoch <= member.view.epoch
+        by = dict(member.lease.confirmed).get(message.number)
         return old and (not message.ok or by is None or source in by)
 
 
@@ -290,13 +300,13 @@ class Truth(Observer):
         self.start = (first, 0, tuple(0 if v in group.cut or v == 4 else first for v in group.voters), (), "")
 
     def wants(self, event: Event) -> bool:
-        return event[0] in ("vouched", "everybody", "ran out", "leased", "lapsed", "decided")
+        return event[0] in ("supported", "everybody", "ran out", "leased", "lapsed", "decided")
 
     def step(self, state: Any, events: tuple[Event, ...]) -> Any:
         rests, over, promises, decided, wrong = state
         for what, who, detail in events:
             match what:
-                case "vouched":
+                case "supported":
                     promises = _at(promises, who, max(promises[who - 1], detail))
                 case "everybody":
                     # D from now: then all leases are over that rest on what anybody has promised until now.
@@ -316,15 +326,15 @@ class Truth(Observer):
                     if known.get(detail.epoch, detail) != detail:
                         wrong = "two views of one epoch"
                     decided = tuple(sorted({**known, detail.epoch: detail}.items()))
-                    views = [M in decision.members for _, decision in decided]
+                    views = [M in view.members for _, view in decided]
                     if True in views[views.index(False) :] if False in views else False:
                         wrong = wrong or "one that was left out is a member again"
-        if rests and any(M not in decision.members for _, decision in decided):
+        if rests and any(M not in view.members for _, view in decided):
             wrong = wrong or "it believes and is left out"
         return rests, over, promises, decided, wrong
 
 
-def _at(row: tuple[int, ...], who: Node, value: int) -> tuple[int, ...]:
+def _at(row: tuple[int, ...], who: NodeId, value: int) -> tuple[int, ...]:
     return (*row[: who - 1], value, *row[who:])
 
 
@@ -383,8 +393,8 @@ class Ballots(Model):
         """What the observers are told of a step: how a node was before it and after it."""
         node = self.nodes[at]
         events: list[Event] = []
-        if isinstance(before, TenantNode):
-            old, new = before.tenant.lease, after.tenant.lease
+        if isinstance(before, MemberNode):
+            old, new = before.member.lease, after.member.lease
             if new.rests_on and new.rests_on != old.rests_on:
                 events.append(("leased", node, new.rests_on))
             elif old.rests_on and not new.rests_on:
@@ -397,19 +407,19 @@ class Ballots(Model):
                 events.append(("proposed", node, 0))
             elif detail == "restart":
                 events.append(("restarted", node, 0))
-        elif vouched(before, detail):
-            events.append(("vouched", node, detail.message.number))
-        if EVERYBODY in dict(after.voter.vouched) and EVERYBODY not in dict(before.voter.vouched):
+        elif supported(before, detail):
+            events.append(("supported", node, detail.message.number))
+        if EVERYBODY in dict(after.voter.supported) and EVERYBODY not in dict(before.voter.supported):
             events.append(("everybody", node, 0))
         if after.voter.decided != before.voter.decided:
             events.append(("decided", node, after.voter.decided))
         return events
 
 
-def vouched(before: VoterNode, detail: Any) -> bool:
+def supported(before: VoterNode, detail: Any) -> bool:
     """Does the voter promise m anything with this letter?"""
-    beat = detail.message
-    if not isinstance(beat, Beat) or before.voter.refuses(beat) or beat.wish == "leave":
+    heartbeat = detail.message
+    if not isinstance(heartbeat, Heartbeat) or before.voter.refuses(heartbeat) or heartbeat.wish == "leave":
         return False
     return M in before.voter.decided.members
 
@@ -479,7 +489,7 @@ def stuck(search: Search) -> int:
         return values[rows[at]]
 
     alive = [of(at, lambda local: local.where != "crashed") for at in voters]
-    holds_back = lambda local: local.algorithm.voter.accepted is not None or bool(local.algorithm.voter.doubted)  # noqa: E731
+    holds_back = lambda local: local.algorithm.voter.accepted is not None or bool(local.algorithm.voter.suspected)  # noqa: E731
     pending = [of(at, holds_back) for at in voters]
     epochs = [of(at, lambda local: local.algorithm.voter.decided.epoch) for at in voters]
     ballots_at = next(

@@ -1,4 +1,4 @@
-"""Views in a store, explored: the very `Lodger` that ships, in every interleaving, with a store of twenty lines.
+"""Views in a store, explored: the very `StoreMember` that ships, in every interleaving, with a store of twenty lines.
 
 `m` has a lease and renews it; others leave it out, mark it, join, or want a view with the same members; `m` may
 leave. Requests and answers are late, overtake each other, or never arrive.
@@ -22,60 +22,63 @@ from peerlock.check.properties import Assertions as NoAssertionFails
 from peerlock.check.properties import Bad, Checks, Property, Sums
 from peerlock.check.protocols.quorum import NothingIsWrong
 from peerlock.check.search import Outcome, Progress, Search
-from peerlock.contract import Members, Needs, Node, State
+from peerlock.contract import Members, Needs, NodeId, State
 from peerlock.node.membership.lease import Lease
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.store.member import Lodger
-from peerlock.node.store.memory import Shelf
-from peerlock.node.store.requests import Heartbeat, Snapshot
+from peerlock.node.store.member import StoreMember
+from peerlock.node.store.memory import MemoryStore
+from peerlock.node.store.requests import Snapshot, StoredHeartbeat
 
 D = 1.0  # and it is always 0 o'clock
 LONG_AGO = -9.0
 M, OTHER, THIRD = Peer("m", 1), Peer("a", 2), Peer("m", 3)  # the third has the name of the first, and is somebody else
 PEERS = {1: M, 2: OTHER, 3: THIRD}
-STORE: Node = 4
+STORE: NodeId = 4
 
 
 class StoreGroup(Struct, frozen=True):
     leased: bool = True  # m has a lease at first
-    beats: int = 1  # of m
-    tends: tuple[int, int] = (1, 1)  # how often the others look after the view
+    heartbeats: int = 1  # of m
+    view_changes: tuple[int, int] = (1, 1)  # how often the others look after the view
     joins: bool = False  # the third is not a member yet
     leaves: bool = False  # m may leave
     apart: bool = False  # the second cannot reach m
     renews: bool = False  # the third wants a view with the same members
-    lodger: type[Lodger] = Lodger
+    member: type[StoreMember] = StoreMember
     lease: type[Lease] = Lease
-    shelf: type[Shelf] = Shelf
+    memory: type[MemoryStore] = MemoryStore
 
     name: ClassVar[str] = "a store"
     form: ClassVar[str] = "views"
     needs: ClassVar[Needs] = Needs()
 
     @property
-    def view(self) -> Decision:
-        return Decision(1, tuple(sorted((OTHER, M) if self.joins else (OTHER, THIRD, M))))
+    def view(self) -> View:
+        return View(1, tuple(sorted((OTHER, M) if self.joins else (OTHER, THIRD, M))))
 
-    def start(self, me: Node, shape: Any, inside: Any = None) -> Any:
+    def start(self, me: NodeId, shape: Any, inside: Any = None) -> Any:
         view = self.view
         members = view.members
-        beats = tuple(
-            Heartbeat(peer.id, 1, (M.id,) if self.apart and peer == OTHER else ()) for peer in sorted(members)
+        heartbeats = tuple(
+            StoredHeartbeat(peer.id, 1, (M.id,) if self.apart and peer == OTHER else ()) for peer in sorted(members)
         )
-        first = Snapshot(2, 2, view, tuple(sorted(beats, key=lambda beat: beat.id)))
+        first = Snapshot(2, 2, view, tuple(sorted(heartbeats, key=lambda heartbeat: heartbeat.id)))
         if me == STORE:
-            return StoreNode(first, self.shelf)
+            return StoreNode(first, self.memory)
         peer = PEERS[me]
         lease = self.lease(D, 1, D, 1) if peer == M and self.leased else self.lease(D)
         wish = "join" if peer == THIRD and self.joins else ""
         seen = tuple((other.id, 1, 0.0) for other in view.members if other != peer)
         apart = (M.id,) if self.apart and peer == OTHER else ()
-        lodger = self.lodger(
+        member = self.member(
             peer, lease, first, 1, seen, wish, 1 if self.renews and peer == THIRD else -1, apart, True, 1
         )
         return LodgerNode(
-            lodger, self.beats if peer == M else 0, 0 if peer == M else self.tends[me - 2], self.leaves and peer == M
+            member,
+            self.heartbeats if peer == M else 0,
+            0 if peer == M else self.view_changes[me - 2],
+            self.leaves and peer == M,
         )
 
     def blamed(self, what: str) -> Any:
@@ -89,7 +92,7 @@ class Pen:
     def ask(self, request: Any) -> None:
         self.out.send(STORE, request)
 
-    def learned(self, decision: Decision) -> None:
+    def learned(self, view: View) -> None:
         pass
 
     def leased(self, until: float) -> None:
@@ -104,70 +107,70 @@ class Pen:
 
 class StoreNode(State):
     snapshot: Snapshot
-    shelf: type[Shelf]
+    memory: type[MemoryStore]
 
-    def receive(self, source: Node, message: Any, out: Any) -> None:
-        shelf = self.shelf(self.snapshot)
-        done, self.snapshot = shelf.ask(message)
+    def receive(self, source: NodeId, message: Any, out: Any) -> None:
+        memory = self.memory(self.snapshot)
+        done, self.snapshot = memory.ask(message)
         out.send(source, (message.number, done, self.snapshot))
 
     def events(self) -> list[str]:
         return []
 
-    def ignores(self, source: Node, message: Any) -> bool:
+    def ignores(self, source: NodeId, message: Any) -> bool:
         return False
 
 
 class LodgerNode(State):
-    lodger: Lodger
-    beats: int
-    tends: int
+    member: StoreMember
+    heartbeats: int
+    view_changes: int
     leaves: bool
 
     def __copy__(self) -> Self:
         made = super().__copy__()  # type: ignore[misc]
-        made.lodger = self.lodger.__copy__()
+        made.member = self.member.__copy__()
         return made  # type: ignore[no-any-return]
 
     def key(self) -> tuple[Any, ...]:
-        lodger = self.lodger
-        return (*astuple(lodger.lease), *astuple(lodger)[2:], self.beats, self.tends, self.leaves)
+        member = self.member
+        return (*astuple(member.lease), *astuple(member)[2:], self.heartbeats, self.view_changes, self.leaves)
 
-    def receive(self, source: Node, message: Any, out: Any) -> None:
+    def receive(self, source: NodeId, message: Any, out: Any) -> None:
         number, done, snapshot = message
-        self.lodger.answered(number, done, snapshot, 0.0, 0.0, Pen(out))
+        self.member.answered(number, done, snapshot, 0.0, 0.0, Pen(out))
 
     def on_timeout(self, name: str, out: Any) -> None:
-        lodger, pen = self.lodger, Pen(out)
+        member, pen = self.member, Pen(out)
         match name:
-            case "beat":
-                self.beats -= 1
-                lodger.beat(0.0, pen)
-            case "tend":
-                self.tends -= 1
-                lodger.tend(0.0, pen)
+            case "heartbeat":
+                self.heartbeats -= 1
+                member.heartbeat(0.0, pen)
+            case "maintain_view":
+                self.view_changes -= 1
+                member.maintain_view(0.0, pen)
             case "look":
-                self.tends -= 1
-                lodger.look(pen)
+                self.view_changes -= 1
+                member.look(pen)
             case "lapse":
-                lodger.lease.end()
+                member.lease.end()
             case "leave":
                 self.leaves = False
-                lodger.leave(0.0, pen)
+                member.leave(0.0, pen)
             case _:
-                lodger.seen = tuple(
-                    (who, revision, LONG_AGO if who == M.id else since) for who, revision, since in lodger.seen
+                member.seen = tuple(
+                    (who, revision, LONG_AGO if who == M.id else since) for who, revision, since in member.seen
                 )
 
     def events(self) -> list[str]:
-        lodger = self.lodger
-        found = ["beat"] if self.beats and lodger.is_member else []
-        found += ["tend", "look"] if self.tends else []
-        found += ["lapse"] if lodger.lease.runs(0.0) else []
-        found += ["leave"] if self.leaves and lodger.is_member else []
-        return found + ["no patience" for who, _, since in lodger.seen if who == M.id and since == 0.0]
+        member = self.member
+        found = ["heartbeat"] if self.heartbeats and member.is_member else []
+        found += ["maintain_view", "look"] if self.view_changes else []
+        found += ["lapse"] if member.lease.runs(0.0) else []
+        found += ["leave"] if self.leaves and member.is_member else []
+        return found + ["no patience" for who, _, since in member.seen if who == M.id and since == 0.0]
 
-    def ignores(self, source: Node, message: Any) -> bool:
+    def ignores(self, source: NodeId, message: Any) -> bool:
         return False
 
 
@@ -233,17 +236,20 @@ class Stored(Model):
 
     def noticed(self, before: Any, after: Any, detail: Any) -> list[Event]:
         if isinstance(before, StoreNode):
-            mine = [{beat.id: beat.revision for beat in node.snapshot.beats}.get(M.id, 0) for node in (before, after)]
+            mine = [
+                {heartbeat.id: heartbeat.revision for heartbeat in node.snapshot.heartbeats}.get(M.id, 0)
+                for node in (before, after)
+            ]
             events: list[Event] = []
             if mine[1] and mine[0] != mine[1]:
                 events.append(("wrote", STORE, (detail.message.number, mine[1])))
-            if after.snapshot.decision != before.snapshot.decision:
-                events.append(("view", STORE, after.snapshot.decision))
+            if after.snapshot.view != before.snapshot.view:
+                events.append(("view", STORE, after.snapshot.view))
             return events
         if detail == "no patience":
-            return [("no patience", before.lodger.me.id, before.lodger.revision_of(M.id))]
-        if before.lodger.me == M:
-            old, new = before.lodger.lease.rests_on, after.lodger.lease.rests_on
+            return [("no patience", before.member.me.id, before.member.revision_of(M.id))]
+        if before.member.me == M:
+            old, new = before.member.lease.rests_on, after.member.lease.rests_on
             if new and new != old:
                 return [("leased", 1, new)]
             if old and not new:
@@ -259,7 +265,7 @@ class LeftOut(Property):
 
     def feature(self, at: int, local: Local, letters: Any) -> int:
         node = local.algorithm
-        return int(isinstance(node, StoreNode) and M not in node.snapshot.decision.members)  # type: ignore[union-attr]
+        return int(isinstance(node, StoreNode) and M not in node.snapshot.view.members)  # type: ignore[union-attr]
 
     def bad(self, sums: Sums, enabled: Any) -> Bad:
         return sums > 0

@@ -1,4 +1,4 @@
-"""The view change, explored: the very `View` and `Seat` that ship, in every interleaving.
+"""The view change, explored: the very `ViewChange` and `Participant` that ship, in every interleaving.
 
 A `Member` is a node with one lock: what the real node does for each of its locks, without sockets, queues and
 sessions. The network may deliver in any order, so what a session adds (order, no loss) is not relied on, except that
@@ -8,7 +8,7 @@ hears
 - of a crash, at any time after it (`last_words`): detection is late but never wrong, as with the kernel's record locks;
 - of joiners and leavers, who ask it;
 - and may, `stops` times, leave out a member that is alive but does not believe to hold anything: a stopped process. That is
-  what the gate is for: a member believes only after the registry has noted it, and a noted member is not left out.
+  what `may_hold` is for: a member believes only after the registry has noted it, and a noted member is not left out.
 - With leases (`lapsers`) everybody is noted at first. A lease ends at any time; what is held then is lost. The
   registry's promise
   ends at any time after that (`Lapsed` is under way): `peerlock.check.protocols.quorum` shows that voters keep this order.
@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Self
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from peerlock.algorithms import Chosen, choose
+from peerlock.algorithms import AlgorithmSpec, choose
 from peerlock.check.model import Inbox, Local, Model
 from peerlock.check.properties import Assertions as NoAssertionFails
 from peerlock.check.properties import (
@@ -40,9 +40,9 @@ from peerlock.check.properties import (
     SomebodyWaitsWhileAnotherIsInside,
 )
 from peerlock.check.search import Outcome, Progress, Search
-from peerlock.contract import NOBODY, Members, Mode, Needs, Node, Out, State, Wire
-from peerlock.node.locks.participant import Seat
-from peerlock.node.membership.view_change import View
+from peerlock.contract import NOBODY, Members, Mode, Needs, NodeId, Out, State, Wire
+from peerlock.node.locks.participant import Participant
+from peerlock.node.membership.view_change import ViewChange
 
 HOME = 1  # the member where a token starts when nobody is inside; the real node takes a hash of the lock's name
 
@@ -57,13 +57,13 @@ class Inner(Wire, frozen=True):
 
 class Report(Wire, frozen=True):
     epoch: int
-    members: tuple[Node, ...]
+    members: tuple[NodeId, ...]
     held: Mode | None
 
 
-class Decided(Wire, frozen=True):
+class NewView(Wire, frozen=True):
     epoch: int
-    members: tuple[Node, ...]
+    members: tuple[NodeId, ...]
 
 
 class Died(Wire, frozen=True):
@@ -80,7 +80,7 @@ class Leave(Wire, frozen=True):
     pass
 
 
-class Knock(Wire, frozen=True):
+class RequestHold(Wire, frozen=True):
     """May I believe that I hold something?"""
 
     number: int = 0
@@ -102,28 +102,28 @@ class Shut(Wire, frozen=True):
     """You may not: the view of this epoch is one without you."""
 
     epoch: int
-    members: tuple[Node, ...]
+    members: tuple[NodeId, ...]
 
 
 class Door:
-    """Between a seat and its algorithm: what is sent gets the epoch and the clock."""
+    """Between a participant and its algorithm: what is sent gets the epoch and the clock."""
 
     def __init__(self, member: Member, out: Out[Any]) -> None:
         self.member, self.out = member, out
 
-    def send(self, to: Node, message: Wire) -> None:
-        view = self.member.view
-        self.out.send(view.member(to), Inner(view.epoch, self.member.seat.clock, message))
+    def send(self, to: NodeId, message: Wire) -> None:
+        view_change = self.member.view_change
+        self.out.send(view_change.member(to), Inner(view_change.epoch, self.member.participant.clock, message))
 
     def broadcast(self, to: Any, message: Wire) -> None:
         for j in to:
             self.send(j, message)
 
     def enter(self) -> None:
-        self.member.seat.at = "inside"
+        self.member.participant.at = "inside"
 
     def idle(self) -> None:
-        self.member.seat.at = "idle"
+        self.member.participant.at = "idle"
 
     def timer(self, name: str, after: float) -> None:
         raise AssertionError(f"no algorithm on the wire sets a timer: {name}")
@@ -132,31 +132,31 @@ class Door:
 class Member(State):
     """A node with one lock in a group that changes."""
 
-    views: ClassVar[type[View]] = View
-    seats: ClassVar[type[Seat]] = Seat
+    views: ClassVar[type[ViewChange]] = ViewChange
+    participants: ClassVar[type[Participant]] = Participant
 
-    me: Node
-    registry: Node
-    algorithm: Any  # which, as `Chosen`; not part of the state
-    view: View
-    seat: Seat
-    gate: bool
+    me: NodeId
+    registry: NodeId
+    algorithm: Any  # which, as `AlgorithmSpec`; not part of the state
+    view_change: ViewChange
+    participant: Participant
+    may_hold: bool
     lapses: int = -1  # how often its lease may still end; -1: there are no leases
     lease: int = 0  # the number of the promise that it rests on
     joining: bool = False
     leaving: bool = False
-    waiting: tuple[tuple[Node, Inner], ...] = ()  # of the epoch that has not started here
+    waiting: tuple[tuple[NodeId, Inner], ...] = ()  # of the epoch that has not started here
 
     def __copy__(self) -> Self:
         made = super().__copy__()  # type: ignore[misc]
-        made.view, made.seat = self.view.__copy__(), self.seat.__copy__()  # type: ignore[attr-defined]
+        made.view_change, made.participant = self.view_change.__copy__(), self.participant.__copy__()  # type: ignore[attr-defined]
         return made  # type: ignore[no-any-return]
 
     def key(self) -> tuple[Any, ...]:
         return (
-            *astuple(self.view),
-            *self.seat.key(),
-            self.gate,
+            *astuple(self.view_change),
+            *self.participant.key(),
+            self.may_hold,
             self.lapses,
             self.lease,
             self.joining,
@@ -167,104 +167,106 @@ class Member(State):
     # -- what users do -----------------------------------------------------------------------------
 
     def request(self, mode: Mode, out: Out[Any]) -> None:
-        self.seat.want = mode
+        self.participant.want = mode
         self.settle(out)
 
     def release(self, out: Out[Any]) -> None:
-        self.seat.want, self.seat.has = None, False
+        self.participant.want, self.participant.has = None, False
         out.idle()
         self.settle(out)
 
     def join(self, out: Out[Any]) -> None:
         self.joining = True
-        out.send(self.registry, Join(self.view.known))
+        out.send(self.registry, Join(self.view_change.known))
 
     def leave(self, out: Out[Any]) -> None:
         self.leaving = True
         out.send(self.registry, Leave())
 
     def settle(self, out: Out[Any]) -> None:
-        if self.view.wedged:
+        if self.view_change.wedged:
             return
-        match self.seat.settle(self.gate, Door(self, out)):
+        match self.participant.settle(self.may_hold, Door(self, out)):
             case "granted":
                 out.enter()
-            case "knock":
-                out.send(self.registry, Knock(self.lease + 1 if self.lapses >= 0 else 0))
+            case "request_hold":
+                out.send(self.registry, RequestHold(self.lease + 1 if self.lapses >= 0 else 0))
 
     def on_timeout(self, name: str, out: Out[Any]) -> None:
         """The lease has run out."""
         self.lapses -= 1
-        self.gate = False
+        self.may_hold = False
         out.send(self.registry, Lapsed(self.lease))
-        if self.seat.has:
+        if self.participant.has:
             self.lose(out)
         self.settle(out)
 
     def lose(self, out: Out[Any]) -> None:
-        self.seat.want, self.seat.has = None, False
+        self.participant.want, self.participant.has = None, False
         out.idle()
 
     def events(self) -> list[str]:
-        return ["lapse"] if self.lapses > 0 and self.gate and not self.leaving and not self.joining else []
+        return ["lapse"] if self.lapses > 0 and self.may_hold and not self.leaving and not self.joining else []
 
     # -- what comes ----------------------------------------------------------------------------------
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         match message:
             case Inner():
                 self.on_inner(source, message, out)
             case Report():
                 self.on_decided(message.epoch, message.members, out)
                 self.on_report(source, message, out)
-            case Decided():
+            case NewView():
                 self.on_decided(message.epoch, message.members, out)
             case Shut():
                 self.on_decided(message.epoch, message.members, out)
             case Open(number):
-                if self.lapses < 0 or (number > self.lease and not self.view.excluded):
-                    self.gate, self.lease = True, number
+                if self.lapses < 0 or (number > self.lease and not self.view_change.excluded):
+                    self.may_hold, self.lease = True, number
                     self.settle(out)
             case _:
                 raise AssertionError(f"{message} for a member")
 
-    def on_inner(self, source: Node, message: Inner, out: Out[Any]) -> None:
-        match self.view.fate(message.epoch):
+    def on_inner(self, source: NodeId, message: Inner, out: Out[Any]) -> None:
+        match self.view_change.fate(message.epoch):
             case "deliver":
-                self.seat.receive(self.view.number(source), message.clock, message.message, Door(self, out))
+                self.participant.receive(
+                    self.view_change.number(source), message.clock, message.message, Door(self, out)
+                )
                 self.settle(out)
             case "wait":
                 self.waiting = tuple(sorted((*self.waiting, (source, message)), key=repr))
 
-    def on_decided(self, epoch: int, members: tuple[Node, ...], out: Out[Any]) -> None:
-        if not self.view.learn(epoch, members):
+    def on_decided(self, epoch: int, members: tuple[NodeId, ...], out: Out[Any]) -> None:
+        if not self.view_change.learn(epoch, members):
             return
         self.waiting = ()
-        if self.view.excluded:
+        if self.view_change.excluded:
             self.on_exclusion(out)
             return
         self.report(out)
 
     def report(self, out: Out[Any]) -> None:
         """Made once; everybody gets the same."""
-        view = self.view
-        mine = Report(view.known, view.coming, self.seat.held())
-        for j in view.coming:
+        view_change = self.view_change
+        mine = Report(view_change.known, view_change.coming, self.participant.held())
+        for j in view_change.coming:
             if j != self.me:
                 out.send(j, mine)
         self.on_report(self.me, mine, out)
 
-    def on_report(self, source: Node, report: Report, out: Out[Any]) -> None:
-        if self.view.on_report(source, report.epoch, report.held):
+    def on_report(self, source: NodeId, report: Report, out: Out[Any]) -> None:
+        if self.view_change.on_report(source, report.epoch, report.held):
             self.begin(out)
 
     def begin(self, out: Out[Any]) -> None:
-        view = self.view
-        reports = view.begin()
-        inside = self.inside({view.number(j): held for j, held in reports if held is not None})
+        view_change = self.view_change
+        reports = view_change.begin()
+        inside = self.inside({view_change.number(j): held for j, held in reports if held is not None})
         writers = sum(held == "write" for held in inside.values())
-        assert not writers or len(inside) == 1, f"epoch {view.epoch} would start with {inside} inside"
-        self.seat.start(self.algorithm, view.number(self.me), len(view.members), HOME, inside)
+        assert not writers or len(inside) == 1, f"epoch {view_change.epoch} would start with {inside} inside"
+        self.participant.start(self.algorithm, view_change.number(self.me), len(view_change.members), HOME, inside)
         if self.joining:
             self.joining = False
             out.idle()
@@ -273,47 +275,47 @@ class Member(State):
         for source, message in waiting:
             self.on_inner(source, message, out)
 
-    def inside(self, reported: dict[Node, Mode]) -> dict[Node, Mode]:
+    def inside(self, reported: dict[NodeId, Mode]) -> dict[NodeId, Mode]:
         """With whom inside the epoch starts here: with those that were reported."""
         return reported
 
     def on_exclusion(self, out: Out[Any]) -> None:
         """Left out while alive, or on our own wish."""
-        self.seat.drop()
-        self.gate = self.gate and self.lapses < 0  # what it was promised it was promised as a member
+        self.participant.drop()
+        self.may_hold = self.may_hold and self.lapses < 0  # what it was promised it was promised as a member
         if self.leaving:
             out.idle()
         else:
-            out.send(self.registry, Join(self.view.known))
+            out.send(self.registry, Join(self.view_change.known))
 
     def ignores(self, message: Wire) -> bool:
         """Whatever happens: this message changes nothing here any more."""
         match message:
             case Inner(epoch):
-                return self.view.fate(epoch) == "drop"
-            case Decided(epoch) | Shut(epoch):
-                return epoch <= self.view.known
+                return self.view_change.fate(epoch) == "drop"
+            case NewView(epoch) | Shut(epoch):
+                return epoch <= self.view_change.known
             case Report(epoch):
-                return epoch < self.view.known or epoch == self.view.epoch
+                return epoch < self.view_change.known or epoch == self.view_change.epoch
         return False
 
 
 class Registry(State):
     """Decides one view after the other; never wrong about who is dead."""
 
-    me: Node
+    me: NodeId
     epoch: int
-    members: tuple[Node, ...]
-    dead: frozenset[Node] = frozenset()
-    believers: frozenset[tuple[Node, int]] = frozenset()  # and the number of the promise
+    members: tuple[NodeId, ...]
+    dead: frozenset[NodeId] = frozenset()
+    believers: frozenset[tuple[NodeId, int]] = frozenset()  # and the number of the promise
     stops: int = 0
     renewals: int = 0
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         match message:
             case Died():
                 self.dead |= {source}
-                self.doubt(source)
+                self.end_holding(source)
                 if source in self.members:
                     self.decide(tuple(j for j in self.members if j != source), (), out)
             case Join(epoch):
@@ -323,9 +325,9 @@ class Registry(State):
             case Leave():
                 if source in self.members:
                     self.decide(tuple(j for j in self.members if j != source), (source,), out)
-            case Knock(number):
-                if self.may_believe(source):
-                    self.doubt(source)
+            case RequestHold(number):
+                if self.may_hold(source):
+                    self.end_holding(source)
                     self.believers |= {(source, number)}
                     out.send(source, Open(number))
                 else:
@@ -335,10 +337,10 @@ class Registry(State):
             case _:
                 raise AssertionError(f"{message} for the registry")
 
-    def may_believe(self, source: Node) -> bool:
+    def may_hold(self, source: NodeId) -> bool:
         return source in self.members
 
-    def doubt(self, member: Node) -> None:
+    def end_holding(self, member: NodeId) -> None:
         self.believers = frozenset(entry for entry in self.believers if entry[0] != member)
 
     def on_timeout(self, name: str, out: Out[Any]) -> None:
@@ -350,10 +352,10 @@ class Registry(State):
             self.stops -= 1
             self.decide(tuple(j for j in self.members if j != stopped), (stopped,), out)
 
-    def decide(self, members: tuple[Node, ...], too: tuple[Node, ...], out: Out[Any]) -> None:
+    def decide(self, members: tuple[NodeId, ...], too: tuple[NodeId, ...], out: Out[Any]) -> None:
         self.epoch, self.members = self.epoch + 1, members
         for j in (*members, *too):
-            out.send(j, Decided(self.epoch, members))
+            out.send(j, NewView(self.epoch, members))
 
     def events(self) -> list[str]:
         renew = ["renew"] if self.renewals else []
@@ -361,21 +363,21 @@ class Registry(State):
         stopped = [j for j in self.members if j not in believers and len(self.members) > 1]
         return renew + ([f"stopped {j}" for j in stopped] if self.stops else [])
 
-    def protected(self) -> frozenset[Node]:
+    def protected(self) -> frozenset[NodeId]:
         return frozenset(j for j, _ in self.believers)
 
 
 class Group(Struct, frozen=True):
     """What is explored: who there is at the start, and what may change."""
 
-    algorithm: Chosen
+    algorithm: AlgorithmSpec
     members: int = 3
     joiners: int = 0
-    leavers: tuple[Node, ...] = ()
+    leavers: tuple[NodeId, ...] = ()
     crashes: int = 0
     stops: int = 0
     renewals: int = 0
-    lapsers: tuple[Node, ...] = ()  # whose lease may end, once; with leases everybody has one at first
+    lapsers: tuple[NodeId, ...] = ()  # whose lease may end, once; with leases everybody has one at first
     entries: tuple[int, ...] = ()  # of the members and the joiners; the default is one each
     member: type[Member] = Member
     decider: type[Registry] = Registry
@@ -385,8 +387,8 @@ class Group(Struct, frozen=True):
     def name(self) -> str:
         return f"views of {self.algorithm.name}"
 
-    def with_algorithm(self, chosen: Chosen) -> Group:
-        return replace(self, algorithm=chosen)
+    def with_algorithm(self, spec: AlgorithmSpec) -> Group:
+        return replace(self, algorithm=spec)
 
     # What a `Model` asks of the algorithm that it runs.
     form: ClassVar[str] = "views"
@@ -397,25 +399,31 @@ class Group(Struct, frozen=True):
         return Needs(modes=self.algorithm.needs.modes)
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[NodeId, ...]:
         return tuple(range(1, self.members + self.joiners + 1))
 
     @property
-    def registry(self) -> Node:
+    def registry(self) -> NodeId:
         return len(self.nodes) + 1
 
-    def start(self, me: Node, shape: Any, inside: Mapping[Node, Mode] = NOBODY) -> Any:
+    def start(self, me: NodeId, shape: Any, inside: Mapping[NodeId, Mode] = NOBODY) -> Any:
         first = tuple(range(1, self.members + 1))
         if me == self.registry:
             believers = frozenset((j, 0) for j in first) if self.lapsers else frozenset()
             return self.decider(me, 1, first, frozenset(), believers, self.stops, self.renewals)
-        seat, view = self.member.seats(), self.member.views(me)
+        participant, view_change = self.member.participants(), self.member.views(me)
         if me in first:
-            view = self.member.views(me, 1, first, 1, first)
-            seat.start(self.algorithm, me, len(first), HOME, NOBODY)
-        gate = not self.stops or (bool(self.lapsers) and me in first)
+            view_change = self.member.views(me, 1, first, 1, first)
+            participant.start(self.algorithm, me, len(first), HOME, NOBODY)
+        may_hold = not self.stops or (bool(self.lapsers) and me in first)
         return self.member(
-            me, self.registry, self.algorithm, view, seat, gate, int(me in self.lapsers) if self.lapsers else -1
+            me,
+            self.registry,
+            self.algorithm,
+            view_change,
+            participant,
+            may_hold,
+            int(me in self.lapsers) if self.lapsers else -1,
         )
 
     def blamed(self, what: str) -> Any:
@@ -430,9 +438,9 @@ class Views(Model):
         first = tuple(range(1, group.members + 1))
         shapes = {j: Members(first, 1) for j in group.nodes} | {group.registry: Members((group.registry,), 1)}
         entries = group.entries or (1,) * len(group.nodes)
-        chosen: Any = group
+        spec: Any = group
         super().__init__(
-            chosen, shapes, (*entries, 0), crashes=group.crashes, leavers=group.leavers, fifo=group.fifo, at_once=True
+            spec, shapes, (*entries, 0), crashes=group.crashes, leavers=group.leavers, fifo=group.fifo, at_once=True
         )
 
     def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
@@ -461,7 +469,7 @@ class Views(Model):
     def may_crash(self, at: int, local: Local) -> bool:
         return self.nodes[at] != self.group.registry and local.where not in ("outside", "gone")
 
-    def last_words(self, node: Node) -> list[tuple[Node, Wire]]:
+    def last_words(self, node: NodeId) -> list[tuple[NodeId, Wire]]:
         return [(self.group.registry, Died())]
 
 

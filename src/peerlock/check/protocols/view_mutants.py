@@ -1,7 +1,7 @@
 """The view change with one rule taken away at a time: two holders, or a group that stands still.
 
 Each mutant names the rule, and the smallest group and the algorithm with which its absence shows. `peerlock check-views` runs
-them all. The mutants of `View` are in `peerlock.planted`: the simulator plants them into whole nodes.
+them all. The mutants of `ViewChange` are in `peerlock.planted`: the simulator plants them into whole nodes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from peerlock.algorithms import choose
 from peerlock.check.protocols.view_change import Group, Inner, Member, Registry, Report
-from peerlock.contract import Mode, Node, Out, Wire
-from peerlock.node.locks.participant import Seat
-from peerlock.node.membership.view_change import View
+from peerlock.contract import Mode, NodeId, Out, Wire
+from peerlock.node.locks.participant import Participant
+from peerlock.node.membership.view_change import ViewChange
 from peerlock.planted import (
     DeliversOldEpochs,
     DropsNewerEpochs,
@@ -27,28 +27,28 @@ from peerlock.planted import (
 class ReportsTwice(Member):
     """The last receiver gets the report at once; the others get one that is made later."""
 
-    owed: tuple[Node, ...] = ()
+    owed: tuple[NodeId, ...] = ()
 
     def key(self) -> tuple[Any, ...]:
         return (*super().key(), self.owed)
 
     def report(self, out: Out[Any]) -> None:
-        *rest, first = [j for j in self.view.coming if j != self.me]
-        mine = Report(self.view.known, self.view.coming, self.seat.held())
+        *rest, first = [j for j in self.view_change.coming if j != self.me]
+        mine = Report(self.view_change.known, self.view_change.coming, self.participant.held())
         out.send(first, mine)
         self.owed = tuple(rest)
         self.on_report(self.me, mine, out)
 
     def tell_the_others(self, out: Out[Any]) -> None:
         for j in self.owed:
-            out.send(j, Report(self.view.known, self.view.coming, self.seat.held()))
+            out.send(j, Report(self.view_change.known, self.view_change.coming, self.participant.held()))
         self.owed = ()
 
     def release(self, out: Out[Any]) -> None:
         super().release(out)
         self.tell_the_others(out)
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         super().receive(source, message, out)
         if isinstance(message, Report):
             self.tell_the_others(out)
@@ -57,12 +57,12 @@ class ReportsTwice(Member):
 class ReleasesWhileWedged(Member):
     """What was released after the report is not inside when the epoch starts: here, and nowhere else."""
 
-    def inside(self, reported: dict[Node, Mode]) -> dict[Node, Mode]:
-        me = self.view.number(self.me)
-        return {j: mode for j, mode in reported.items() if j != me or self.seat.has}
+    def inside(self, reported: dict[NodeId, Mode]) -> dict[NodeId, Mode]:
+        me = self.view_change.number(self.me)
+        return {j: mode for j, mode in reported.items() if j != me or self.participant.has}
 
 
-class RemembersWhatItWasGiven(Seat):
+class RemembersWhatItWasGiven(Participant):
     """A joiner that still thinks it is about to enter."""
 
     __slots__ = ()
@@ -75,10 +75,10 @@ class RemembersWhatItWasGiven(Seat):
 
 
 class BelievesAtOnce(Member):
-    """Without the gate: what the algorithm says is enough."""
+    """A member holds as soon as its algorithm says so."""
 
     def settle(self, out: Out[Any]) -> None:
-        self.gate = True
+        self.may_hold = True
         super().settle(out)
 
 
@@ -90,23 +90,23 @@ class KeepsItsHold(Member):
 
 
 class LeavesOutBelievers(Registry):
-    def protected(self) -> frozenset[Node]:
+    def protected(self) -> frozenset[NodeId]:
         return frozenset()
 
 
 class RenewsByName(Registry):
     """Node 3 is the first one, started again; the old process is still there."""
 
-    def may_believe(self, source: Node) -> bool:
+    def may_hold(self, source: NodeId) -> bool:
         return source in self.members or (source == 1 and 3 in self.members)
 
 
-def _viewed(kind: type[View]) -> type[Member]:
+def _viewed(kind: type[ViewChange]) -> type[Member]:
     class Mutant(Member):
-        views: ClassVar[type[View]] = kind
+        views: ClassVar[type[ViewChange]] = kind
 
-        def on_inner(self, source: Node, message: Inner, out: Out[Any]) -> None:
-            if source in self.view.members or self.view.fate(message.epoch) != "deliver":
+        def on_inner(self, source: NodeId, message: Inner, out: Out[Any]) -> None:
+            if source in self.view_change.members or self.view_change.fate(message.epoch) != "deliver":
                 super().on_inner(source, message, out)
 
         def ignores(self, message: Wire) -> bool:
@@ -117,7 +117,7 @@ def _viewed(kind: type[View]) -> type[Member]:
 
 
 class _Remembers(Member):
-    seats: ClassVar[type[Seat]] = RemembersWhatItWasGiven
+    participants: ClassVar[type[Participant]] = RemembersWhatItWasGiven
 
 
 class ViewMutant(Struct, frozen=True):
@@ -138,7 +138,7 @@ MUTANTS = (
     ViewMutant("never an epoch older than one you know", _group("suzuki-kasami-a", _viewed(StartsOlderEpochs), renewals=2)),
     ViewMutant("a release while wedged waits for the start", _group("suzuki-kasami-a", ReleasesWhileWedged, renewals=1)),
     ViewMutant("a joiner drops its holds", _group("suzuki-kasami-a", _Remembers, stops=1)),
-    ViewMutant("believe only behind the gate", _group("suzuki-kasami-a", BelievesAtOnce, stops=1)),
+    ViewMutant("hold only when the registry allows it", _group("suzuki-kasami-a", BelievesAtOnce, stops=1)),
     ViewMutant("what is held is lost with the lease", _group("suzuki-kasami-a", KeepsItsHold, stops=1, lapsers=(1,))),
     ViewMutant("the promise runs out first",
                _group("suzuki-kasami-a", Member, decider=LeavesOutBelievers, stops=1, lapsers=(1,))),

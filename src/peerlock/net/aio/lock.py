@@ -37,16 +37,16 @@ from typing import TYPE_CHECKING, Any
 
 from peerlock.contract import Mode
 from peerlock.errors import LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.hold import AnyHold, already_held, not_in_time, other_algorithm, seconds
+from peerlock.net.hold import BaseHold, already_held, not_in_time, other_algorithm, seconds
 from peerlock.net.yielding import SOON_S, YIELD_S
-from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
-from peerlock.node.wire_algorithms import DEFAULT, Spoken, spoken
+from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm, wire_algorithm
 
 if TYPE_CHECKING:
     from peerlock.net.aio.node import Node
 
-NO_DESK = Desk("", spoken(DEFAULT), None)  # type: ignore[arg-type]  # never free
+NO_LOCK = LocalLock("", wire_algorithm(DEFAULT), None)  # type: ignore[arg-type]  # never free
 
 
 _running = asyncio._get_running_loop  # None if there is none in this thread
@@ -67,7 +67,7 @@ def waits_for(task: Any, other: Any) -> bool:
     return frame is not None and frame.f_code is asyncio.wait_for.__code__ and frame.f_locals.get("fut") is other
 
 
-class Hold(AnyHold):
+class Hold(BaseHold):
     """A lock that was granted, until `release`, or until it is lost."""
 
     _future: asyncio.Future[None] | None = None
@@ -91,9 +91,8 @@ class Hold(AnyHold):
         """Raises `LockLost` if the lock is not held any more."""
         node = self._lock._node
         if self._task is not None and node.is_over() and self._task is asyncio.current_task():
-            self._lock._body_lost(
-                self, LOST
-            )  # this very body is told by the exception: it need not be cancelled as well
+            # This very body learns of it by the exception, and need not be cancelled as well.
+            self._lock._body_lost(self, LOST)
         super().check()
 
     def detach(self) -> Hold:
@@ -162,28 +161,28 @@ class Lock:
 
     __slots__ = (
         "_bodies",
-        "_desk",
         "_done",
         "_hold",
+        "_local_lock",
         "_loop",
         "_node",
         "_pace",
         "_priority",
-        "_spoken",
         "_table",
         "_thread",
         "_time",
+        "_wire_algorithm",
         "mode",
         "name",
     )
 
-    def __init__(self, node: Node, name: str, algorithm: Spoken, mode: Mode, priority: int = 0) -> None:
+    def __init__(self, node: Node, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
         self.mode: Mode = mode
-        self._node, self._spoken, self._priority = node, algorithm, priority
+        self._node, self._wire_algorithm, self._priority = node, algorithm, priority
         self._table, self._loop, self._time, self._pace = node.core.table, node._loop, node._time, node._pace
         self._thread = node.thread
-        self._desk = NO_DESK
+        self._local_lock = NO_LOCK
         self._done = node._done
         # Of the bodies of `async with` that run: the hold of the last one that began; and by task, the last one last, those of
         # all others, and of those that have no hold any more: it was detached or released (None), or lost.
@@ -194,13 +193,13 @@ class Lock:
         """The hold is held afterwards, or waits."""
         hold.mode, hold._lock = self.mode, self
         core = self._node.core
-        desk = self._find_desk(now)
-        if desk.holder is not None:
-            self._not_by_the_holder(desk, owner)
+        local_lock = self._find_local_lock(now)
+        if local_lock.holder is not None:
+            self._not_by_the_holder(local_lock, owner)
         hold._owner = owner
         core.busy = True
         try:
-            desk.acquire(hold, now)
+            local_lock.acquire(hold, now)
             if self._table.dirty:
                 core.flush()
         finally:
@@ -209,11 +208,11 @@ class Lock:
     def _release(self, hold: Hold) -> None:
         if self._node.forked:
             self._node.alive()
-        desk, core = hold.desk, self._node.core
-        assert desk is not None
+        local_lock, core = hold.local_lock, self._node.core
+        assert local_lock is not None
         core.busy = True
         try:
-            desk.release(hold, self._time())
+            local_lock.release(hold, self._time())
             if self._table.dirty:
                 core.flush()
         finally:
@@ -232,19 +231,19 @@ class Lock:
                 bodies[:] = [None if other is hold and why != LOST else other for other in bodies]
             hold._task = None
 
-    def _find_desk(self, now: float) -> Desk:
-        node, desk = self._node, self._desk
+    def _find_local_lock(self, now: float) -> LocalLock:
+        node, local_lock = self._node, self._local_lock
         if node.closing or node.forked or asyncio.get_running_loop() is not self._loop:
             node.usable()
         node.core.now = now
-        if self._table.desks.get(self.name) is not desk or desk.spoken is not self._spoken:
-            desk = self._table.desk(self.name, self._spoken)
-            if desk.spoken is not self._spoken:
-                raise other_algorithm(desk, self._spoken)
-            self._desk = desk
+        if self._table.locks.get(self.name) is not local_lock or local_lock.wire_algorithm is not self._wire_algorithm:
+            local_lock = self._table.local_lock(self.name, self._wire_algorithm)
+            if local_lock.wire_algorithm is not self._wire_algorithm:
+                raise other_algorithm(local_lock, self._wire_algorithm)
+            self._local_lock = local_lock
         if self._priority:
-            desk.priority = self._priority
-        return desk
+            local_lock.priority = self._priority
+        return local_lock
 
     def acquire(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Hold]:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
@@ -256,7 +255,7 @@ class Lock:
             now = self._time()
             self._ask(hold, now, owner)
             if hold.state == HELD:
-                if not self._desk.free or now > self._pace.yield_at:
+                if not self._local_lock.free or now > self._pace.yield_at:
                     await self._let_others(hold, now)
                 return hold
             if timeout is None:
@@ -289,17 +288,17 @@ class Lock:
     def _still(self, hold: Hold) -> None:
         """A grant may be lost before the task that waited for it has its turn, and the lease may be over by then."""
         if hold.state == HELD and self._time() >= self._table.until:
-            self._node.heed_the_clock()
+            self._node.check_lease()
         if hold.state != HELD:
             raise hold.error or NodeClosed(
                 f"The node has left the group {self._node.group}. The lock {self.name} is not held."
             )
 
-    def _not_by_the_holder(self, desk: Desk, owner: Any) -> None:
+    def _not_by_the_holder(self, local_lock: LocalLock, owner: Any) -> None:
         """A task that has the lock would wait for itself."""
         if owner is None:
             return
-        for other in (desk.holder, *(desk.sharers or ())):
+        for other in (local_lock.holder, *(local_lock.sharers or ())):
             if not isinstance(other, Hold) or owner not in (other._task, other._owner):
                 continue
             if waits_for(owner, self._this_task()):
@@ -323,10 +322,10 @@ class Lock:
         core = self._node.core
         if hold.state == HELD:
             hold.release()
-        elif hold.state == WAITING and hold.desk is not None:
+        elif hold.state == WAITING and hold.local_lock is not None:
             core.busy = True
             try:
-                hold.desk.cancel(hold, self._time())
+                hold.local_lock.cancel(hold, self._time())
                 core.flush()
             finally:
                 core.busy = False
@@ -345,18 +344,24 @@ class Lock:
             task = _tasks[self._loop]
         except (KeyError, TypeError):
             task = self._this_task()
-        time, desk, table = self._time, self._desk, self._table
+        time, local_lock, table = self._time, self._local_lock, self._table
         now = time()
-        if desk.free and desk.want is None and table.open and desk.mode == self.mode and now < table.until:
-            # What `Desk.acquire` does with a free desk, without the calls.
-            desk.holder = hold = Hold()
-            hold.mode = desk.want = desk.mode
+        if (
+            local_lock.free
+            and local_lock.want is None
+            and table.open
+            and local_lock.mode == self.mode
+            and now < table.until
+        ):
+            # What `LocalLock.acquire` does with a free lock, without the calls.
+            local_lock.holder = hold = Hold()
+            hold.mode = local_lock.want = local_lock.mode
             hold._lock = self
-            hold.desk = desk
+            hold.local_lock = local_lock
             hold.state = HELD
             hold.since = now
-            desk.has = True
-            desk.clock = clock = desk.clock + 1
+            local_lock.has = True
+            local_lock.clock = clock = local_lock.clock + 1
             hold.fence = table.first_fence + clock
             table.grants += 1
             if now > self._pace.yield_at:
@@ -389,13 +394,13 @@ class Lock:
                 if hold is None:
                     return self._done
             if hold.state == HELD:
-                time, table, desk = self._time, self._table, hold.desk
+                time, table, local_lock = self._time, self._table, hold.local_lock
                 now = time()
-                if desk.free and table.open and now < table.until:
-                    # What `Desk.release` does with a free desk: nobody waits here, and nobody shares it.
+                if local_lock.free and table.open and now < table.until:
+                    # What `LocalLock.release` does with a free lock: nobody waits here, and nobody shares it.
                     hold.state = DONE
-                    desk.holder = desk.want = None
-                    desk.has = False
+                    local_lock.holder = local_lock.want = None
+                    local_lock.has = False
                     table.hold_s += now - hold.since
                 else:
                     hold._task = None
@@ -448,7 +453,7 @@ class RWLock:
 
     __slots__ = ("_algorithm", "_node", "name")
 
-    def __init__(self, node: Node, name: str, algorithm: Spoken) -> None:
+    def __init__(self, node: Node, name: str, algorithm: WireAlgorithm) -> None:
         self._node, self.name, self._algorithm = node, name, algorithm
 
     def read(self) -> Lock:

@@ -10,26 +10,26 @@ from typing import Any
 
 from peerlock.errors import UsageError
 from peerlock.net.aio.lock import Hold, Lock, RWLock
-from peerlock.net.aio.shell import Looped
+from peerlock.net.aio.shell import AioShell
 from peerlock.net.control.status import NodeStatus, check_wait
 from peerlock.net.files import check_name, lock_names
 from peerlock.net.registries.base import Registry
-from peerlock.net.yielding import Pace
+from peerlock.net.yielding import YieldPolicy
 from peerlock.node.locks.ticket import Limits
-from peerlock.node.wire_algorithms import DEFAULT, DEFAULT_RW, spoken
+from peerlock.node.wire_algorithms import DEFAULT, DEFAULT_RW, wire_algorithm
 
 STATUS_S = 1.0  # for the answers of the other members
 FAREWELL_S = 2.0  # for what must still go out when a node leaves
 
 
-class Node(Looped):
+class Node(AioShell):
     """A member of a group. Made by `join`."""
 
     def __init__(
         self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
     ) -> None:
         super().__init__(registry, group, algorithm, limits)
-        self._pace = Pace()
+        self._pace = YieldPolicy()
         self._at_end: AsyncGenerator[None, None] | None = None
         self._done = self._loop.create_future()  # what an end of a body gives back that has nothing to wait for
         self._done.set_result(None)
@@ -42,7 +42,7 @@ class Node(Looped):
 
     def rwlock(self, name: str) -> RWLock:
         """A lock for readers and writers."""
-        return RWLock(self, check_name("lock", name), spoken(DEFAULT_RW))
+        return RWLock(self, check_name("lock", name), wire_algorithm(DEFAULT_RW))
 
     @asynccontextmanager
     async def lock_all(self, names: Iterable[str]) -> AsyncIterator[tuple[Hold, ...]]:

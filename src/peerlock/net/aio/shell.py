@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import cast
 
 from peerlock.errors import UsageError
-from peerlock.net.aio.spin import Awake
+from peerlock.net.aio.spin import SpinPolicy
 from peerlock.net.files import short_name
 from peerlock.net.registries.base import Registry
 from peerlock.net.shell import HELLO_S, Shell, nodes_of_this_process
 from peerlock.net.transport.certificates import name_in
 from peerlock.net.transport.connect import dialled
 from peerlock.net.transport.link import Link, host_of, long_lived, user_of
-from peerlock.net.transport.listen import Listener, most_strangers
+from peerlock.net.transport.listen import Listener, max_unidentified
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.peer import Peer
 
@@ -46,7 +46,7 @@ class AioLink(Link, asyncio.BufferedProtocol):
         if self.dialled is not None:
             self.shell.connected(self)
         else:
-            assert isinstance(self.shell, Looped)
+            assert isinstance(self.shell, AioShell)
             self.local = made is not None and made.family == socket.AF_UNIX
             self.host = host_of(transport)
             self.shell._unknown(self)
@@ -57,7 +57,7 @@ class AioLink(Link, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self.late is not None:
             self.late.cancel()
-            self.shell._strangers.pop(self, None)  # type: ignore[attr-defined]
+            self.shell._unidentified.pop(self, None)  # type: ignore[attr-defined]
         if isinstance(exc, ssl.SSLError) and not self.closed:
             self.shell.broken(self, exc)
         self.shell.lost(self)
@@ -89,7 +89,7 @@ class AioLink(Link, asyncio.BufferedProtocol):
             self.choked()
 
 
-class Looped(Shell):
+class AioShell(Shell):
     """The shell of a node on an event loop."""
 
     def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
@@ -97,12 +97,12 @@ class Looped(Shell):
         # The clock of every loop but one in virtual time, without the call in between.
         self._time = self._loop.time if getattr(self._loop, "virtual", False) else registry.clock
         self._listeners: list[Listener] = []
-        self._strangers: dict[AioLink, None] = {}  # the oldest first
-        self._most = most_strangers()
+        self._unidentified: dict[AioLink, None] = {}  # the oldest first
+        self._most = max_unidentified()
         self._tasks: set[asyncio.Task[None]] = set()
-        virtual = getattr(self._loop, "virtual", False)  # there no time passes while somebody is awake
-        if (limits or Limits()).stay_awake and not virtual:
-            self.stay_awake = Awake(self._loop.call_soon, self._time)  # type: ignore[method-assign]
+        virtual = getattr(self._loop, "virtual", False)  # there no time passes while a waiter spins
+        if (limits or Limits()).spin and not virtual:
+            self.spin = SpinPolicy(self._loop.call_soon, self._time)  # type: ignore[method-assign]
         super().__init__(registry, group, algorithm, limits)
         self.clock = self._time
 
@@ -132,18 +132,18 @@ class Looped(Shell):
     def is_over(self) -> bool:
         """The lease, although nobody may have noticed."""
         table = self.core.table
-        return table.gate and self._time() >= table.until
+        return table.may_hold and self._time() >= table.until
 
-    def heed_the_clock(self) -> None:
+    def check_lease(self) -> None:
         """If the lease is over, whoever looks next must see it, whether or not a timer had its turn."""
         table = self.core.table
         if self.forked:
             return
-        if table.gate and self._time() >= table.until:
+        if table.may_hold and self._time() >= table.until:
             self.core.lapse(self._time())
             self.core.flush()
-        if table.gate and not self.stands():
-            self.uproot()
+        if table.may_hold and not self.stands():
+            self.on_group_lost()
 
     def after(self, seconds: float, act: Callable[[], None]) -> asyncio.Handle:
         if seconds <= 0:
@@ -195,13 +195,13 @@ class Looped(Shell):
         if self.closing:  # it came in while we went
             link.close()
             return
-        self._strangers[link] = None
+        self._unidentified[link] = None
         link.late = self._loop.call_later(HELLO_S, self._late, link)
-        if len(self._strangers) > self._most:
-            self._late(next(iter(self._strangers)))
+        if len(self._unidentified) > self._most:
+            self._late(next(iter(self._unidentified)))
 
     def _late(self, link: AioLink) -> None:
-        self._strangers.pop(link, None)
+        self._unidentified.pop(link, None)
         if link.peer is None and link.client is None and not link.closed:
             self.ends(link, "it did not say who it is")
             link.drop()
@@ -225,7 +225,7 @@ def refuse_on_the_loop_of(group: str) -> None:
     """To wait on this thread for a group of which its event loop runs a member would be to wait for oneself."""
     loop = asyncio._get_running_loop()
     if loop is not None and any(
-        isinstance(node, Looped) and node._loop is loop and node.group == group and not node.closing
+        isinstance(node, AioShell) and node._loop is loop and node.group == group and not node.closing
         for node in list(nodes_of_this_process)
     ):
         raise UsageError(

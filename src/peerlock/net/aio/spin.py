@@ -1,4 +1,4 @@
-"""Who waits stays awake for a moment.
+"""Waiters spin for a moment before they sleep.
 
 To wake up a process that sleeps takes the kernel longer than all the rest of a hand-over takes: a core that has nothing
 to do sleeps as well, and has to be woken up first. So whoever begins to wait for a lock, or hears something about a lock
@@ -8,7 +8,7 @@ it gives the processor away (`sched_yield`), for if anybody else has something t
 That pays where it is not for long, and a waiter cannot know, so it makes a guess: that its node will wait as long as it did
 the last time. Whoever is not likely to have the lock within that third of a millisecond sleeps, and so does everybody where
 waits are longer than two or three of them: there the sleep at the end makes little difference, and the guess is a bad one. Of
-ten that share two cores it is the next one or two that are awake, woken up by the news that they come next. A lock that is
+ten that share two cores it is the next one or two that spin, woken up by the news that they come next. A lock that is
 held for long costs its waiters nothing.
 
 A guess can be wrong, so that is counted as well. Where it is in vain more often than one time in three, more and more occasions
@@ -24,48 +24,49 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.local_lock import LocalLock
 
 AWAKE_S = 0.0003
 SHORT_S = 0.0008  # waits that are longer end in sleep
 FEW, MANY = 2, 8  # times in vain: until then no occasion is passed over; then so many are that more make no difference
 
 
-class Awake:
-    """One a node. It is called when somebody waits at a desk and something is going on."""
+class SpinPolicy:
+    """One a node. It is called when somebody waits for a lock and something is going on."""
 
-    __slots__ = ("call_soon", "clock", "desk", "in_vain", "pass_over", "until")
+    __slots__ = ("call_soon", "clock", "in_vain", "local_lock", "pass_over", "until")
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], Any], clock: Callable[[], float]) -> None:
         self.call_soon, self.clock = call_soon, clock
-        self.desk: Desk | None = None  # for which it stays awake
+        self.local_lock: LocalLock | None = None  # for which it spins
         self.until = 0.0
         self.in_vain = 0  # times, of late: two for each that was, one less for each that paid
         self.pass_over = 0  # so many occasions
 
-    def __call__(self, desk: Desk) -> None:
+    def __call__(self, local_lock: LocalLock) -> None:
         until = self.clock() + AWAKE_S
-        if desk.waited > SHORT_S or desk.due_at() > until:
+        if local_lock.waited > SHORT_S or local_lock.due_at() > until:
             return
         if self.pass_over:
             self.pass_over -= 1
             return
         self.until = until
-        if self.desk is None:
+        if self.local_lock is None:
             self.call_soon(self.turn)
-        self.desk = desk
+        self.local_lock = local_lock
 
     def turn(self) -> None:
-        desk, self.desk = self.desk, None  # if a signal's handler raises in here, it has fallen asleep
-        assert desk is not None
-        if desk.at == "asked" and self.clock() < self.until:
+        # Cleared first: if a signal's handler raises in here, nothing spins any more.
+        local_lock, self.local_lock = self.local_lock, None
+        assert local_lock is not None
+        if local_lock.at == "asked" and self.clock() < self.until:
             os.sched_yield()
             self.call_soon(self.turn)
-            self.desk = desk
+            self.local_lock = local_lock
             return
-        self.in_vain = min(self.in_vain + 2, MANY) if desk.at == "asked" else max(self.in_vain - 1, 0)
+        self.in_vain = min(self.in_vain + 2, MANY) if local_lock.at == "asked" else max(self.in_vain - 1, 0)
         if self.in_vain > FEW:
             self.pass_over = (1 << (self.in_vain - FEW)) - 1
 
 
-__all__ = ["Awake"]
+__all__ = ["SpinPolicy"]

@@ -15,11 +15,11 @@ import msgspec
 from peerlock.errors import PeerlockError, ProtocolError, RegistryError, Unreachable, UsageError
 from peerlock.net.control.status import NodeStatus
 from peerlock.net.files import check_name, check_shared, directory_for, short_name
-from peerlock.net.registries.group_directory import HostFiles
+from peerlock.net.registries.group_directory import GroupDirectory
 from peerlock.net.settings import Settings
 from peerlock.node.membership.host import ALIVE, HostMember, path_of
 from peerlock.node.peer import Peer
-from peerlock.node.wire import LARGEST, LENGTH, OLDEST, VERSION, Call, Hello, Result, framed, opened
+from peerlock.node.wire import LARGEST, LENGTH, OLDEST, VERSION, ClientCall, ClientResult, Hello, framed, opened
 
 RESIDENT = "resident"  # in the address of a member that serves the command line
 
@@ -73,14 +73,14 @@ class Caller:
 
     def send(self, what: str, **said: Any) -> int:
         self.number += 1
-        self.socket.sendall(framed(Call(self.number, what, said)))
+        self.socket.sendall(framed(ClientCall(self.number, what, said)))
         return self.number
 
     def call(self, what: str, **said: Any) -> Any:
         number = self.send(what, **said)
         while True:
             frame = self.read()
-            if isinstance(frame, Result) and frame.number == number:
+            if isinstance(frame, ClientResult) and frame.number == number:
                 if not frame.ok:
                     raise UsageError(str(frame.value))
                 return frame.value
@@ -147,7 +147,7 @@ def _registry(group: str, settings: Settings) -> HostMember | None:
     directory = _directory(group, settings)
     try:
         there = (directory / "views").is_dir()
-        return HostMember(HostFiles(directory, settings.dir is not None), str(directory)) if there else None
+        return HostMember(GroupDirectory(directory, settings.dir is not None), str(directory)) if there else None
     except OSError as problem:
         raise RegistryError(
             f"{directory} cannot be looked at ({problem.strerror}): what is held in the group {group} is unknown."

@@ -17,10 +17,10 @@ from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError, RegistryError, UsageError
 from peerlock.net.control.tracing import Tracer
 from peerlock.net.files import check_name
-from peerlock.net.processes.groups import belongs_to, end_charges
+from peerlock.net.processes.groups import belongs_to, end_process_groups
 from peerlock.node.locks.ticket import FAILED, HELD, LOST, WAITING, Ticket
-from peerlock.node.wire import Call, Result, framed
-from peerlock.node.wire_algorithms import DEFAULT_RW, spoken
+from peerlock.node.wire import ClientCall, ClientResult, framed
+from peerlock.node.wire_algorithms import DEFAULT_RW, wire_algorithm
 
 if TYPE_CHECKING:
     from peerlock.net.control.status import NodeStatus
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from peerlock.net.transport.link import Link
 
 
-class Order(Ticket):
+class ClientTicket(Ticket):
     """A lock that a client wants, or has."""
 
     client: Client
@@ -45,7 +45,7 @@ class Client:
 
     def __init__(self, shell: Shell, link: Link) -> None:
         self.shell, self.link = shell, link
-        self.orders: dict[int, Order] = {}
+        self.tickets: dict[int, ClientTicket] = {}
         shell.clients[self] = b""  # what works under its locks
         self.owner = link.owner()  # the user at the other end, whose processes these are
         self.tracers: dict[str, Tracer] = {}
@@ -54,7 +54,7 @@ class Client:
         """A frame, or None: the connection has ended."""
         if frame is None:
             self.end()
-        elif isinstance(frame, Call):
+        elif isinstance(frame, ClientCall):
             try:
                 self.answer(frame)
             except PeerlockError as problem:
@@ -65,9 +65,9 @@ class Client:
             raise ProtocolError("a client says nothing but calls")
 
     def say(self, number: int, ok: bool, value: Any) -> None:
-        self.link.write(framed(Result(number, ok, value)))
+        self.link.write(framed(ClientResult(number, ok, value)))
 
-    def answer(self, call: Call) -> None:
+    def answer(self, call: ClientCall) -> None:
         said = call.said
         match call.what:
             case "status":
@@ -77,18 +77,18 @@ class Client:
             case "acquire":
                 self.acquire(call.number, str(said.get("lock")), str(said.get("mode") or ""), said.get("algorithm"))
             case "release":
-                order = self.orders.pop(int(said.get("number") or 0), None)
+                order = self.tickets.pop(int(said.get("number") or 0), None)
                 if order is None:
                     raise UsageError("There is no such lock.")
                 self.give_back(order)
                 self.say(call.number, True, None)
-            case "charge":
+            case "record_process_groups":
                 before, words = self.shell.clients.get(self), str(said.get("group") or "").encode()
                 if not belongs_to(words, self.owner):
                     raise UsageError("A command under a lock must belong to the user who asks for the lock.")
                 self.shell.clients[self] = words
                 try:
-                    self.shell.write_charges()
+                    self.shell.write_process_groups()
                 except RegistryError as problem:
                     self.shell.clients[self] = before or b""
                     raise UsageError(f"{problem} The command was not started.") from None
@@ -113,28 +113,34 @@ class Client:
     def acquire(self, number: int, name: str, mode: str, algorithm: Any) -> None:
         """`mode`: read or write of a lock for readers and writers; nothing: a plain one."""
         check_name("lock", name)
-        if number in self.orders:
+        if number in self.tickets:
             raise UsageError(f"The number {number} is in use.")
         shell = self.shell
         shell.usable()
-        wanted = spoken(DEFAULT_RW) if mode else shell.algorithm if algorithm is None else spoken(str(algorithm))
+        wanted = (
+            wire_algorithm(DEFAULT_RW)
+            if mode
+            else shell.algorithm
+            if algorithm is None
+            else wire_algorithm(str(algorithm))
+        )
         shell.core.now = now = shell.now()
-        desk = shell.core.table.desk(name, wanted)
-        if desk.spoken is not wanted:
+        local_lock = shell.core.table.local_lock(name, wanted)
+        if local_lock.wire_algorithm is not wanted:
             raise UsageError(
-                f"The lock {name} is used with {desk.spoken.chosen.name} in this group, and here with {wanted.chosen.name}."
+                f"The lock {name} is used with {local_lock.wire_algorithm.name} in this group, and here with {wanted.name}."
             )
-        order = Order()
+        order = ClientTicket()
         order.client, order.number = self, number
         kind: Mode = "read" if mode == "read" else "write"
         order.mode = kind
-        self.orders[number] = order
-        desk.acquire(order, now)
+        self.tickets[number] = order
+        local_lock.acquire(order, now)
         order.asked = True
         if order.state == HELD:
             self.woken(order)
 
-    def woken(self, order: Order) -> None:
+    def woken(self, order: ClientTicket) -> None:
         if order.state == HELD:
             grant: dict[str, Any] = {"fence": order.fence, "leased": self.shell.registry.leases}
             if self.shell.registry.leases:
@@ -142,43 +148,43 @@ class Client:
             self.say(order.number, True, grant)
         elif order.state in (LOST, FAILED):
             if order.state == LOST and self.shell.registry.leases:
-                self.end_charges()  # others may have the lock from now on
-            self.orders.pop(order.number, None)
+                self.end_process_groups()  # others may have the lock from now on
+            self.tickets.pop(order.number, None)
             self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
 
     def renewed(self, until: float) -> None:
         """The lease runs on: whoever works under a lock has until then, whatever becomes of this node."""
-        for order in self.orders.values():
+        for order in self.tickets.values():
             if order.state == HELD:
                 self.say(order.number, True, {"until": until})
 
-    def give_back(self, order: Order) -> None:
-        if order.desk is None:
+    def give_back(self, order: ClientTicket) -> None:
+        if order.local_lock is None:
             return
         if order.state == HELD:
-            order.desk.release(order, self.shell.now())
+            order.local_lock.release(order, self.shell.now())
         elif order.state == WAITING:
-            order.desk.cancel(order, self.shell.now())
+            order.local_lock.cancel(order, self.shell.now())
         self.shell.core.flush()
 
-    def end_charges(self) -> bool:
-        return end_charges(self.shell.clients.get(self, b""), self.owner)
+    def end_process_groups(self) -> bool:
+        return end_process_groups(self.shell.clients.get(self, b""), self.owner)
 
     def end(self) -> None:
         """The client is gone. What it started must be gone, too, before its locks are another's."""
         for tracer in self.tracers.values():
             tracer.stop()
-        if not self.end_charges():
+        if not self.end_process_groups():
             self.shell.after(0.05, self.end)
             return
         self.shell.clients.pop(self, None)
         with contextlib.suppress(
             RegistryError
         ):  # then more stands there than there is; it is looked at before it is ended
-            self.shell.write_charges()
-        for order in list(self.orders.values()):
+            self.shell.write_process_groups()
+        for order in list(self.tickets.values()):
             self.give_back(order)
-        self.orders.clear()
+        self.tickets.clear()
 
     # -- traces ----------------------------------------------------------------------------------------
 
@@ -191,4 +197,4 @@ class Client:
         if tracer is None:
             raise UsageError(f"{name} is not being traced.")
         tracer.stop()
-        return tracer.told()
+        return tracer.observers()

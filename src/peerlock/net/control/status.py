@@ -72,29 +72,29 @@ def node_status(
     for peer, locks in [(core.me, core.table.status(now)), *((peer, answer.locks) for peer, answer in answers.items())]:
         for lock in locks:
             _add(found, str(peer), lock)
-    silent = [str(peer) for peer in core.view.members if peer != core.me and peer not in answers]
-    blockers = core.blockers or core.view.missing()
+    silent = [str(peer) for peer in core.view_change.members if peer != core.me and peer not in answers]
+    blockers = core.blockers or core.view_change.missing()
     waits_for = tuple(dict.fromkeys((*registry_waits_for, *(str(peer) for peer in blockers if peer != core.me))))
     # A node without a lease may have been left out, and the group may have other members by now.
-    leased = not core.leases or (core.table.gate and now < core.table.until)
+    leased = not core.leases or (core.table.may_hold and now < core.table.until)
     return NodeStatus(
         core.group,
         core.me.name,
-        core.view.epoch,
-        tuple(map(str, core.view.members)),
+        core.view_change.epoch,
+        tuple(map(str, core.view_change.members)),
         tuple(
             LockView(name, algorithm, tuple(holders), tuple(sorted(waiters, key=lambda waiter: -waiter.seconds)))
             for name, (algorithm, holders, waiters) in sorted(found.items())
         ),
         tuple(silent),
         waits_for,
-        core.view.wedged,
+        core.view_change.wedged,
         tuple(str(peer) for peer, answer in answers.items() if answer.newest < VERSION),
         core.table.grants,
         core.table.messages,
         core.table.losses,
         kind,
-        leased and not core.view.wedged and not silent and not waits_for,
+        leased and not core.view_change.wedged and not silent and not waits_for,
     )
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from peerlock.contract import Node, Wire
-from peerlock.node.locks.local_lock import Desk
+from peerlock.contract import NodeId, Wire
+from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.table import NOTHING
 from peerlock.trace import Event, Keeper
 
@@ -29,82 +29,82 @@ class Tracer:
         self.epoch = 0
         self.about: dict[str, Any] = {}
         self.until = 0.0
-        shell.core.table.told[lock] = self
+        shell.core.table.observers[lock] = self
         shell.listeners.add(self.began)
 
     def stop(self) -> None:
         self.until = self.shell.now()
         self.shell.listeners.discard(self.began)
-        if self.shell.core.table.told.get(self.lock) is self:
-            del self.shell.core.table.told[self.lock]
+        if self.shell.core.table.observers.get(self.lock) is self:
+            del self.shell.core.table.observers[self.lock]
 
     def began(self) -> None:
         """An epoch has started; the first one is the one that is traced."""
-        view, table = self.shell.core.view, self.shell.core.table
+        view_change, table = self.shell.core.view_change, self.shell.core.table
         if self.about:
             return
-        desk = table.desks.get(self.lock)
+        local_lock = table.locks.get(self.lock)
         opening = table.opening.get(self.lock, NOTHING)
-        self.epoch = view.epoch
+        self.epoch = view_change.epoch
         self.about = {
             "kind": "recorded",
             "lock": self.lock,
-            "epoch": view.epoch,
+            "epoch": view_change.epoch,
             "me": table.me,
-            "nodes": len(view.members),
-            "algorithm": desk.spoken.chosen.name if desk is not None else "",
+            "nodes": len(view_change.members),
+            "algorithm": local_lock.wire_algorithm.name if local_lock is not None else "",
             "home": table.home(self.lock),
             "inside": {str(node): mode for node, mode in opening.inside.items()},
             "waits": [node for _, node in opening.waits],
-            "labels": {str(number): peer.name for number, peer in enumerate(view.members, 1)},
+            "labels": {str(number): peer.name for number, peer in enumerate(view_change.members, 1)},
         }
         # What the start itself did was told before anybody could know its epoch; it belongs to it.
         self.keeper.events = [event for event in self.keeper.events if event.t >= self.shell.core.now]
 
-    def told(self) -> dict[str, Any]:
+    def observers(self) -> dict[str, Any]:
         return {
             "about": self.about,
             "until": self.until,
             "events": [msgspec.to_builtins(event) for event in self.keeper.events],
         }
 
-    def see(self, desk: Desk) -> bool:
+    def see(self, local_lock: LocalLock) -> bool:
         """Only one epoch is traced."""
-        if self.about and desk.table.epoch != self.epoch:
+        if self.about and local_lock.table.epoch != self.epoch:
             return False
         if self.about and not self.about["algorithm"]:
-            self.about["algorithm"] = desk.spoken.chosen.name
+            self.about["algorithm"] = local_lock.wire_algorithm.name
         return True
 
-    def number(self, source: Node, to: Node, seq: int) -> int:
+    def number(self, source: NodeId, to: NodeId, seq: int) -> int:
         return ((source * 1024 + to) << 40) + seq
 
-    def sent(self, desk: Desk, to: Node, message: Wire, seq: int) -> None:
-        if self.see(desk):
-            me = desk.table.me
+    def sent(self, local_lock: LocalLock, to: NodeId, message: Wire, seq: int) -> None:
+        if self.see(local_lock):
+            me = local_lock.table.me
             self.keeper.sent(self.shell.now(), self.number(me, to, seq), me, to, message)
 
-    def received(self, desk: Desk, source: Node, message: Wire, seq: int) -> None:
-        if self.see(desk):
-            me = desk.table.me
+    def received(self, local_lock: LocalLock, source: NodeId, message: Wire, seq: int) -> None:
+        if self.see(local_lock):
+            me = local_lock.table.me
             self.keeper.received(self.shell.now(), self.number(source, me, seq), me, source)
 
-    def asked(self, desk: Desk) -> None:
-        if self.see(desk):
+    def asked(self, local_lock: LocalLock) -> None:
+        if self.see(local_lock):
             now = self.shell.now()
-            self.keeper.requested(now, desk.table.me, desk.mode, now)
+            self.keeper.requested(now, local_lock.table.me, local_lock.mode, now)
 
-    def entered(self, desk: Desk) -> None:
-        if self.see(desk):
-            self.keeper.entered(self.shell.now(), desk.table.me, desk.mode)
+    def entered(self, local_lock: LocalLock) -> None:
+        if self.see(local_lock):
+            self.keeper.entered(self.shell.now(), local_lock.table.me, local_lock.mode)
 
-    def left(self, desk: Desk) -> None:
-        if self.see(desk):
-            self.keeper.left(self.shell.now(), desk.table.me)
+    def left(self, local_lock: LocalLock) -> None:
+        if self.see(local_lock):
+            self.keeper.left(self.shell.now(), local_lock.table.me)
 
-    def idled(self, desk: Desk) -> None:
-        if self.see(desk):
-            self.keeper.idle(self.shell.now(), desk.table.me)
+    def idled(self, local_lock: LocalLock) -> None:
+        if self.see(local_lock):
+            self.keeper.idle(self.shell.now(), local_lock.table.me)
 
 
 def merged(parts: list[dict[str, Any]]) -> list[Event]:

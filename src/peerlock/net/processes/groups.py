@@ -71,7 +71,7 @@ class Guardian:
             os.waitpid(self.pid, 0)
 
 
-def charge_of(group: int) -> bytes:
+def process_group_of(group: int) -> bytes:
     """A process group, so that it can be told from another one with its number: leader's start, session, boot."""
     return f"{group} {_stat(group)[19]} {os.getsid(group)} {BOOT}".encode() if group else b""
 
@@ -104,7 +104,7 @@ def _stat(pid: int | str) -> list[str]:
     return fields if len(fields) > 19 else ["X", *["0"] * 40]
 
 
-def end_charges(words: bytes, owner: int) -> bool:
+def end_process_groups(words: bytes, owner: int) -> bool:
     """End the process groups that worked under the locks of a dead holder. True: they are gone.
 
     `owner` is the user who wrote the words down. Only what that user may end is ended, whoever we are: else a member of a
@@ -116,12 +116,12 @@ def end_charges(words: bytes, owner: int) -> bool:
 
 def _ended(words: bytes, owner: int) -> bool:
     try:
-        return end_charge(words, owner)
+        return end_process_group(words, owner)
     except OSError:
         return False  # without a look at the processes nobody can say that they are gone
 
 
-def end_charge(words: bytes, owner: int) -> bool:
+def end_process_group(words: bytes, owner: int) -> bool:
     try:
         group, start, session, boot = words.decode().split()
         number = int(group)

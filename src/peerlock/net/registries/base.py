@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
 from peerlock.node.core import PATIENCE_S
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.wire import Tell
+from peerlock.node.wire import StaticState
 
 
 class Endpoint(Struct, frozen=True):
@@ -80,15 +80,15 @@ class Registry:
         """Somebody says to be that peer. Why it is not let in; None: it is."""
         return None
 
-    def newest(self) -> Decision | None:
+    def newest(self) -> View | None:
         """The newest view, as far as it can be known without waiting."""
         return None
 
-    def confirms(self, decision: Decision) -> bool:
+    def confirms(self, view: View) -> bool:
         """A peer says that this was decided: was it, as far as can be known?"""
         return True
 
-    def change(self, even_if_the_same: bool = False) -> Decision | None:
+    def change(self, even_if_the_same: bool = False) -> View | None:
         """A view of all who are there. If it is decided later, `shell.take` hears of it."""
         raise NotImplementedError
 
@@ -96,21 +96,21 @@ class Registry:
         """Is it alive? None: that cannot be known."""
         return None
 
-    def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
+    def exclude(self, peers: tuple[Peer, ...]) -> tuple[View | None, tuple[Peer, ...]]:
         """Leave out those that may be left out. The newest view, and whom it was not possible to leave out."""
         return None, peers
 
     def relieve(self) -> None:
         """Those of whom `exclude` was told last answer again."""
 
-    def believe(self) -> bool:
+    def begin_holding(self) -> bool:
         """May this node believe from now on? False: not now, or no more; the newest view says which."""
         return True
 
-    def doubt(self) -> None:
+    def end_holding(self) -> None:
         """It does not believe any more."""
 
-    def learned(self, decision: Decision) -> None:
+    def learned(self, view: View) -> None:
         """The node has heard of a view."""
 
     def linked(self, peer: Peer) -> None:
@@ -119,14 +119,14 @@ class Registry:
     def unlinked(self, peer: Peer) -> None:
         """It is down, or could not be made."""
 
-    def told(self, peer: Peer, tell: Tell) -> None:
+    def told(self, peer: Peer, tell: StaticState) -> None:
         """A peer says what it knows."""
 
     def kick(self, name: str) -> str:
         """The operator says that a node is dead. What came of it, in a sentence."""
         raise UsageError(f"A group of the kind {self.kind} knows by itself who is dead: nobody has to be kicked.")
 
-    def charge(self, words: bytes) -> None:
+    def record_process_groups(self, words: bytes) -> None:
         """These process groups work under locks of this node: they must be gone before a lock is another's."""
 
     def is_gone(self, peer: Peer) -> bool:
@@ -145,7 +145,7 @@ class Registry:
         """Why believing is refused again and again, if it is known."""
         return None
 
-    def leave(self) -> Decision | None:
+    def leave(self) -> View | None:
         """This incarnation wants no more. The view without it, if that was decided."""
         return None
 
@@ -163,4 +163,4 @@ class Registry:
         """Nothing is used any more."""
 
 
-__all__ = ["Decision", "Endpoint", "Registry"]
+__all__ = ["Endpoint", "Registry", "View"]

@@ -5,10 +5,10 @@ one transaction, whose both branches end with a read of everything under the gro
 snapshot.
 
     PREFIX/GROUP/view           the newest view
-    PREFIX/GROUP/beat/ID        the heartbeats
+    PREFIX/GROUP/heartbeat/ID   the heartbeats
 
 Several endpoints are tried in turn: the one that answered last first. A request that was not answered is not
-repeated: whether it was carried out is not known, and the residence knows what to do then. A watch on the view tells
+repeated: whether it was carried out is not known, and the agent knows what to do then. A watch on the view tells
 of changes at once; if it is broken, the next beat tells.
 """
 
@@ -24,12 +24,12 @@ from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
 from peerlock.net.complaints import warn_once
-from peerlock.net.registries.leased import Household, LeasedRegistry
+from peerlock.net.registries.leased import AgentShell, LeasedRegistry
 from peerlock.net.registries.static import is_loopback, parse_address
 from peerlock.net.transport.tls import check_readable, load, reason, refuses_us
-from peerlock.node.membership.view import Decision
-from peerlock.node.store.agent import AtStore
-from peerlock.node.store.requests import Heartbeat, Look, Renew, Request, Snapshot, Swap
+from peerlock.node.membership.view import View
+from peerlock.node.store.agent import StoreAgent
+from peerlock.node.store.requests import Look, Renew, Request, Snapshot, StoredHeartbeat, Swap
 
 PREFIX = "/peerlock"
 STALE_TOKEN = ("revision of auth store is old", "invalid auth token")  # users were changed, and tokens are void
@@ -169,13 +169,13 @@ class EtcdStore:
         match request:
             case Renew(_, revision, who, apart):
                 compare.append(_is("view", revision, self.base))
-                success.append(self._put(f"beat/{who:x}", msgspec.json.encode(apart)))
-            case Swap(_, revision, beats, decision, beat, without):
+                success.append(self._put(f"heartbeat/{who:x}", msgspec.json.encode(apart)))
+            case Swap(_, revision, heartbeats, view, heartbeat, without):
                 compare.append(_is("view", revision, self.base))
-                compare += [_is(f"beat/{who:x}", seen, self.base) for who, seen in beats]
-                success.append(self._put("view", msgspec.json.encode(decision)))
-                success += [{"request_delete_range": {"key": _64(f"{self.base}beat/{who:x}")}} for who in without]
-                success += [self._put(f"beat/{beat:x}", b"[]")] if beat else []
+                compare += [_is(f"heartbeat/{who:x}", seen, self.base) for who, seen in heartbeats]
+                success.append(self._put("view", msgspec.json.encode(view)))
+                success += [{"request_delete_range": {"key": _64(f"{self.base}heartbeat/{who:x}")}} for who in without]
+                success += [self._put(f"heartbeat/{heartbeat:x}", b"[]")] if heartbeat else []
             case Look():
                 pass
         everything = {"request_range": {"key": _64(self.base), "range_end": _64(self.base[:-1] + "0")}}
@@ -191,16 +191,25 @@ class EtcdStore:
         return {"request_put": {"key": _64(self.base + key), "value": base64.b64encode(value).decode()}}
 
     def _snapshot(self, found: dict[str, Any]) -> Snapshot:
-        revision, decision, beats = 0, None, []
+        revision, view, heartbeats = 0, None, []
         for pair in found["responses"][-1]["response_range"].get("kvs", ()):
             key = base64.b64decode(pair["key"]).decode().removeprefix(self.base)
             value, written = base64.b64decode(pair.get("value", "")), int(pair["mod_revision"])
             if key == "view":
-                revision, decision = written, msgspec.json.decode(value, type=Decision)
-            elif key.startswith("beat/"):
-                beats.append(Heartbeat(int(key[5:], 16), written, msgspec.json.decode(value, type=tuple[int, ...])))
+                revision, view = written, msgspec.json.decode(value, type=View)
+            elif key.startswith("heartbeat/"):
+                heartbeats.append(
+                    StoredHeartbeat(
+                        int(key.removeprefix("heartbeat/"), 16),
+                        written,
+                        msgspec.json.decode(value, type=tuple[int, ...]),
+                    )
+                )
         return Snapshot(
-            int(found["header"]["revision"]), revision, decision, tuple(sorted(beats, key=lambda beat: beat.id))
+            int(found["header"]["revision"]),
+            revision,
+            view,
+            tuple(sorted(heartbeats, key=lambda heartbeat: heartbeat.id)),
         )
 
     async def watch(self) -> None:
@@ -253,12 +262,12 @@ class StoreRegistry(LeasedRegistry):
     kind = "store"
     store: Store
 
-    def make_residence(self, household: Household) -> AtStore:
-        return AtStore(household, self.lease_s, self.store.name)
+    def make_agent(self, shell: AgentShell) -> StoreAgent:
+        return StoreAgent(shell, self.lease_s, self.store.name)
 
     def begin(self) -> None:
-        self.bureau.at_end.append(self.store.close)
-        self.bureau.spawn(self._watch())
+        self.heartbeat_thread.at_end.append(self.store.close)
+        self.heartbeat_thread.spawn(self._watch())
 
     async def _watch(self) -> None:
         while True:
@@ -267,26 +276,26 @@ class StoreRegistry(LeasedRegistry):
             except OSError:
                 await asyncio.sleep(0.3)
             except RegistryError as problem:
-                self.residence.refuse(str(problem))
+                self.agent.refuse(str(problem))
                 return
-            self.residence.beat_at = 0.0
-            if self.residence.started:
-                self.residence.tick(self.clock())
+            self.agent.heartbeat_at = 0.0
+            if self.agent.started:
+                self.agent.tick(self.clock())
 
     def ask(self, request: Request) -> None:
-        self.bureau.spawn(self._ask(request, self.me))
+        self.heartbeat_thread.spawn(self._ask(request, self.me))
 
     async def _ask(self, request: Request, me: Any) -> None:
         try:
             done, snapshot = await self.store.ask(request)
         except (OSError, TimeoutError) as problem:
-            self.residence.complain(f"{self.store.name} does not answer: {problem}")
+            self.agent.complain(f"{self.store.name} does not answer: {problem}")
             return
         except RegistryError as problem:
-            self.residence.refuse(str(problem))
+            self.agent.refuse(str(problem))
             return
-        if me == self.residence.me:
-            self.residence.answered(request.number, done, snapshot, self.clock())
+        if me == self.agent.me:
+            self.agent.answered(request.number, done, snapshot, self.clock())
 
 
 class EtcdRegistry(StoreRegistry):

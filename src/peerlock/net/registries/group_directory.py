@@ -8,14 +8,14 @@ import stat
 from pathlib import Path
 
 from peerlock.net.files import make_for, write_all
-from peerlock.net.processes.groups import end_charges
-from peerlock.net.registries.liveness_lock import LockFile
+from peerlock.net.processes.groups import end_process_groups
+from peerlock.net.registries.liveness_lock import LivenessLock
 from peerlock.node.membership.host import DIRECTORIES, RECORD_BYTES
 
-CHARGE_BYTES = 2**20  # of a member's file, after its record: the process groups that work under its locks
+PROCESS_GROUP_BYTES = 2**20  # of a member's file, after its record: the process groups that work under its locks
 
 
-class HostFiles:
+class GroupDirectory:
     """`Files` in a directory.
 
     Every call names its file by path. A descriptor of the directory would be faster, and would be another file's after the
@@ -58,23 +58,23 @@ class HostFiles:
         finally:
             os.close(descriptor)
 
-    def create(self, path: str) -> LockFile:
+    def create(self, path: str) -> LivenessLock:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.directory / path, flags, self.mode)
         try:
             os.fchmod(descriptor, self.mode)
-            return LockFile(descriptor)
+            return LivenessLock(descriptor)
         except BaseException:
             os.close(descriptor)
             self.unlink(path)
             raise
 
-    def open(self, path: str) -> LockFile | None:
+    def open(self, path: str) -> LivenessLock | None:
         descriptor = self._open(path, os.O_RDWR)
         if descriptor is None:
             return None
         try:
-            return LockFile(descriptor)
+            return LivenessLock(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -96,22 +96,22 @@ class HostFiles:
             return None
         return descriptor
 
-    def lock(self, file: LockFile, byte: int, shared: bool = False) -> bool:
+    def lock(self, file: LivenessLock, byte: int, shared: bool = False) -> bool:
         return file.lock(byte, shared)
 
-    def keep(self, file: LockFile) -> None:
+    def keep(self, file: LivenessLock) -> None:
         file.keep()
 
-    def write(self, file: LockFile, data: bytes) -> None:
+    def write(self, file: LivenessLock, data: bytes) -> None:
         write_all(file.descriptor, data)
 
-    def sync(self, file: LockFile) -> None:
+    def sync(self, file: LivenessLock) -> None:
         os.fsync(file.descriptor)
 
-    def close(self, file: LockFile) -> None:
+    def close(self, file: LivenessLock) -> None:
         file.close()
 
-    def is_at(self, file: LockFile, path: str) -> bool:
+    def is_at(self, file: LivenessLock, path: str) -> bool:
         return file.is_at(self.directory / path)
 
     def sync_directory(self, directory: str) -> None:
@@ -134,10 +134,10 @@ class HostFiles:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.directory / path)
 
-    def ended(self, file: LockFile) -> bool:
-        return end_charges(os.pread(file.descriptor, CHARGE_BYTES, RECORD_BYTES), file.owner)
+    def ended(self, file: LivenessLock) -> bool:
+        return end_process_groups(os.pread(file.descriptor, PROCESS_GROUP_BYTES, RECORD_BYTES), file.owner)
 
-    def charge(self, path: str, words: bytes) -> None:
+    def record_process_groups(self, path: str, words: bytes) -> None:
         """Write down the process groups that work under a member's locks."""
         descriptor = os.open(self.directory / path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -149,4 +149,4 @@ class HostFiles:
             os.close(descriptor)
 
 
-__all__ = ["CHARGE_BYTES", "HostFiles"]
+__all__ = ["PROCESS_GROUP_BYTES", "GroupDirectory"]

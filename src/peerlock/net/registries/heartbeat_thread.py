@@ -1,7 +1,7 @@
 """The thread that beats, for registries with leases.
 
 A node's lease must be renewed while its event loop is busy, and its voter must vote. So both live in a thread of
-their own, with an event loop of its own; it is the only one that touches the residence, the office and their
+their own, with an event loop of its own; it is the only one that touches the agent, the voter and their
 connections. To the node it speaks through `Shell.post`, and the node to it through `call`.
 
 Before each beat the thread asks the node for an answer. A node that has not given one for `stall_s` is taken to hang:
@@ -33,7 +33,7 @@ if not hasattr(time, "CLOCK_BOOTTIME"):  # Linux has it; elsewhere a suspended m
     boottime = time.monotonic  # pragma: no cover
 
 
-class Bureau:
+class HeartbeatThread:
     def __init__(self, name: str) -> None:
         self.selector = selectors.DefaultSelector()
         self.loop = asyncio.SelectorEventLoop(self.selector)

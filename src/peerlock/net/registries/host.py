@@ -19,8 +19,8 @@ from pathlib import Path
 
 from peerlock.errors import AfterFork, RegistryError, UsageError
 from peerlock.net.files import check_name, check_shared, directory_for, listen_at, make_for, make_private
-from peerlock.net.registries.base import Decision, Endpoint, Registry
-from peerlock.net.registries.group_directory import CHARGE_BYTES, HostFiles
+from peerlock.net.registries.base import Endpoint, Registry, View
+from peerlock.net.registries.group_directory import PROCESS_GROUP_BYTES, GroupDirectory
 from peerlock.node.membership.host import GroupLost, HostMember, path_of
 from peerlock.node.peer import Peer
 
@@ -43,7 +43,7 @@ class HostRegistry(Registry):
             check_shared(Path(directory))
         else:
             self.directory = directory_for(group)
-        self.files = HostFiles(self.directory, self.shared)
+        self.files = GroupDirectory(self.directory, self.shared)
         self.member = HostMember(self.files, str(self.directory))
         self._make_directory()
         self.name = check_name("node", name) if name is not None else f"{socket.gethostname().split('.')[0]}-{self.pid}"
@@ -108,45 +108,45 @@ class HostRegistry(Registry):
 
     # -- views -------------------------------------------------------------------------------------------
 
-    def newest(self) -> Decision | None:
+    def newest(self) -> View | None:
         return self.member.newest()
 
-    def confirms(self, decision: Decision) -> bool:
+    def confirms(self, view: View) -> bool:
         newest = self.newest()
-        return newest is not None and (newest.epoch > decision.epoch or newest == decision)
+        return newest is not None and (newest.epoch > view.epoch or newest == view)
 
     def lives(self, peer: Peer) -> bool | None:
         return self.member.lives(peer.id)
 
-    def change(self, even_if_the_same: bool = False) -> Decision | None:
+    def change(self, even_if_the_same: bool = False) -> View | None:
         self._alone()
-        bury_our_own()
+        forget_closed_loops()
         return self.member.change(even_if_the_same)
 
-    def learned(self, decision: Decision) -> None:
-        self.member.admit(decision.members)
+    def learned(self, view: View) -> None:
+        self.member.admit(view.members)
 
-    def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
+    def exclude(self, peers: tuple[Peer, ...]) -> tuple[View | None, tuple[Peer, ...]]:
         self._alone()
-        bury_our_own()
+        forget_closed_loops()
         return self.member.exclude(peers)
 
-    def believe(self) -> bool:
+    def begin_holding(self) -> bool:
         self._alone()
         return self.member.start_holding()
 
-    def doubt(self) -> None:
+    def end_holding(self) -> None:
         if os.getpid() == self.pid:
             self.member.stop_holding()
 
-    def charge(self, words: bytes) -> None:
+    def record_process_groups(self, words: bytes) -> None:
         if self.me is None:
             return
-        if len(words) > CHARGE_BYTES:
-            raise RegistryError(f"{len(words)} bytes of commands under locks are more than {CHARGE_BYTES}.")
+        if len(words) > PROCESS_GROUP_BYTES:
+            raise RegistryError(f"{len(words)} bytes of commands under locks are more than {PROCESS_GROUP_BYTES}.")
         if not self.stands():
             raise self.lost()
-        self.files.charge(path_of("members", self.me.id), words)
+        self.files.record_process_groups(path_of("members", self.me.id), words)
 
     def kick(self, name: str) -> str:
         newest = self.newest()
@@ -159,12 +159,12 @@ class HostRegistry(Registry):
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def leave(self) -> Decision | None:
+    def leave(self) -> View | None:
         self.member.leaving = True
         me = self.me
         if me is None:
             return None
-        self.doubt()
+        self.end_holding()
         self.files.unlink(path_of("joining", me.id))
         try:
             return self.change()
@@ -182,13 +182,13 @@ class HostRegistry(Registry):
         _registries.discard(self)
 
 
-def bury_our_own() -> None:
+def forget_closed_loops() -> None:
     """Nodes of this process whose event loop has ended without leaving are dead, and no other process can see it."""
     for registry in list(_registries):
         shell = registry.shell
         if shell is not None and shell.over() and registry.me is not None and registry.pid == os.getpid():
-            shell.buried()
+            shell.on_loop_closed()
             registry.close()
 
 
-__all__ = ["GroupLost", "HostRegistry", "bury_our_own"]
+__all__ = ["GroupLost", "HostRegistry", "forget_closed_loops"]

@@ -1,7 +1,7 @@
 """What registries with leases have in common: everything but who decides.
 
-The node asks (in its own thread), the bureau does, and answers through `Shell.post`. A kind of registry says how its
-residence is made, and carries what the residence sends.
+The node asks (in its own thread), the heartbeat thread does, and answers through `Shell.post`. A kind of registry says how its
+agent is made, and carries what the agent sends.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 from peerlock.errors import UsageError, shown
 from peerlock.file_lock import give_up, open_locked
 from peerlock.net.files import check_name, directory_for, listen_at, listen_on, make_private
-from peerlock.net.processes.groups import end_charges
+from peerlock.net.processes.groups import end_process_groups
 from peerlock.net.processes.watchdog import Watchdog
-from peerlock.net.registries.base import Decision, Endpoint, Registry
-from peerlock.net.registries.heartbeat_thread import Bureau, boottime, log
+from peerlock.net.registries.base import Endpoint, Registry, View
+from peerlock.net.registries.heartbeat_thread import HeartbeatThread, boottime, log
 from peerlock.net.registries.static import Tls, check_tls, is_loopback, parse_address
 from peerlock.net.transport.tls import contexts
 from peerlock.node.membership.lease import RHO
@@ -92,12 +92,12 @@ class LeasedRegistry(Registry):
         self.me: Peer | None = None
         self.links: set[Peer] = set()
         self.listening: socket.socket | None = None  # for all incarnations
-        self.charges: tuple[Path, int] | None = None
+        self.process_groups: tuple[Path, int] | None = None
         self.departed = threading.Event()
         self.on_leased: Callable[[float], None] | None = None  # for those who watch
         self.asked_at: float | None = None  # the node was asked whether it is there, and has not answered
-        self.residence = self.make_residence(Household(self))
-        self.bureau = Bureau(f"peerlock beats {group}")
+        self.agent = self.make_agent(AgentShell(self))
+        self.heartbeat_thread = HeartbeatThread(f"peerlock beats {group}")
         self.watchdog = Watchdog() if watchdog else None
 
     # For leases, which must be over after a suspension; and for patience and promises, which may become longer by one.
@@ -106,7 +106,7 @@ class LeasedRegistry(Registry):
 
     # -- for the kinds -----------------------------------------------------------------------------------
 
-    def make_residence(self, household: Household) -> Any:
+    def make_agent(self, shell: AgentShell) -> Any:
         raise NotImplementedError
 
     def send(self, to: str, message: Any) -> None:
@@ -118,7 +118,7 @@ class LeasedRegistry(Registry):
         raise NotImplementedError
 
     def begin(self) -> None:
-        """In the bureau: connect to those who decide."""
+        """In the heartbeat thread: connect to those who decide."""
         raise NotImplementedError
 
     # -- where we are ------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class LeasedRegistry(Registry):
     def descriptors(self) -> list[int]:
         found = [self.listening.fileno()] if self.listening is not None else []
         found += [self.watchdog.channel.fileno()] if self.watchdog is not None else []
-        return found + self.bureau.descriptors()
+        return found + self.heartbeat_thread.descriptors()
 
     def endpoint(self, peer: Peer) -> Endpoint:
         return parse_address(peer.name, peer.address)
@@ -188,31 +188,31 @@ class LeasedRegistry(Registry):
         why = self.misnamed(peer.name, certificate)
         return f"it says to be {peer.name}, and {why}" if why else None
 
-    def change(self, even_if_the_same: bool = False) -> Decision | None:
+    def change(self, even_if_the_same: bool = False) -> View | None:
         if even_if_the_same:
-            known = self.shell.core.view.known
-            self.bureau.call(lambda: self.residence.wants_renewal(known, self.clock()))
+            known = self.shell.core.view_change.known
+            self.heartbeat_thread.call(lambda: self.agent.wants_renewal(known, self.clock()))
         else:
             me = self.me
             assert me is not None
-            self.bureau.call(self._arrive, me)
+            self.heartbeat_thread.call(self._arrive, me)
         return None
 
     def _arrive(self, me: Peer) -> None:
         self.lapsed()  # nothing is held by the one before: the watchdog has nothing to end
-        if not self.residence.started:
+        if not self.agent.started:
             self.begin()
-        self.residence.links = frozenset(self.links)
-        self.residence.arrive(me, self.clock())
+        self.agent.links = frozenset(self.links)
+        self.agent.arrive(me, self.clock())
 
-    def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
-        self.bureau.call(lambda: self.residence.suspect(peers, self.clock()))
+    def exclude(self, peers: tuple[Peer, ...]) -> tuple[View | None, tuple[Peer, ...]]:
+        self.heartbeat_thread.call(lambda: self.agent.suspect(peers, self.clock()))
         return None, peers
 
     def relieve(self) -> None:
-        self.bureau.call(lambda: self.residence.suspect((), self.clock()))
+        self.heartbeat_thread.call(lambda: self.agent.suspect((), self.clock()))
 
-    def believe(self) -> bool:
+    def begin_holding(self) -> bool:
         return False
 
     def linked(self, peer: Peer) -> None:
@@ -225,7 +225,7 @@ class LeasedRegistry(Registry):
 
     def _reached(self) -> None:
         links = frozenset(self.links)
-        self.bureau.call(lambda: self.residence.reached(links, self.clock()))
+        self.heartbeat_thread.call(lambda: self.agent.reached(links, self.clock()))
 
     def answer(self) -> None:
         """The node is there."""
@@ -235,22 +235,22 @@ class LeasedRegistry(Registry):
     # locked is of a process that is dead, and what it started is ended by the next one with its name.
 
     def _end_orphans(self) -> None:
-        for path in self.path.parent.glob(f"{self.path.name}.*.charges"):
+        for path in self.path.parent.glob(f"{self.path.name}.*.groups"):
             with contextlib.suppress(OSError):
                 descriptor = open_locked(path, os.O_RDWR, wait=False)
                 try:
-                    if end_charges(os.pread(descriptor, 2**20, 0), os.fstat(descriptor).st_uid):
+                    if end_process_groups(os.pread(descriptor, 2**20, 0), os.fstat(descriptor).st_uid):
                         path.unlink()
                 finally:
                     give_up(descriptor)
 
-    def charge(self, words: bytes) -> None:
-        if self.charges is None:
+    def record_process_groups(self, words: bytes) -> None:
+        if self.process_groups is None:
             if not words:
                 return
-            path = self.path.with_name(f"{self.path.name}.{secrets.token_hex(6)}.charges")
-            self.charges = path, open_locked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, wait=True)
-        _, descriptor = self.charges
+            path = self.path.with_name(f"{self.path.name}.{secrets.token_hex(6)}.groups")
+            self.process_groups = path, open_locked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, wait=True)
+        _, descriptor = self.process_groups
         # Written over what was there before anything is cut off: killed in between, we have left nobody out.
         os.pwrite(descriptor, words.ljust(os.fstat(descriptor).st_size, b"\n"), 0)
         os.ftruncate(descriptor, len(words))
@@ -262,11 +262,11 @@ class LeasedRegistry(Registry):
         )
 
     def waits_for(self) -> tuple[str, ...]:
-        found: tuple[str, ...] = self.residence.waits_for(self.clock())
+        found: tuple[str, ...] = self.agent.waits_for(self.clock())
         return found
 
-    def leave(self) -> Decision | None:
-        self.bureau.call(lambda: self.residence.leave(self.clock()))
+    def leave(self) -> View | None:
+        self.heartbeat_thread.call(lambda: self.agent.leave(self.clock()))
         return None
 
     def left(self, wait_s: float) -> bool:
@@ -281,14 +281,14 @@ class LeasedRegistry(Registry):
             self.watchdog.must_be_dead_at(inf)
 
     def close(self) -> None:
-        self.bureau.stop()
+        self.heartbeat_thread.stop()
         self.control.unlink(missing_ok=True)
         if self.listening is not None:
             self.listening.close()
             self.listening = None
-        if self.charges is not None:
-            path, descriptor = self.charges
-            self.charges = None
+        if self.process_groups is not None:
+            path, descriptor = self.process_groups
+            self.process_groups = None
             path.unlink(missing_ok=True)
             give_up(descriptor)
         if self.watchdog is not None:
@@ -296,8 +296,8 @@ class LeasedRegistry(Registry):
             self.watchdog = None
 
 
-class Household:
-    """What a residence asks for. All of this happens in the bureau."""
+class AgentShell:
+    """What an agent asks for. All of this happens in the heartbeat thread."""
 
     def __init__(self, registry: LeasedRegistry) -> None:
         self.registry = registry
@@ -308,8 +308,8 @@ class Household:
         shell = self.registry.shell
         shell.post(lambda: act(shell))
 
-    def learned(self, decision: Decision) -> None:
-        self.post(lambda shell: shell.take(decision))
+    def learned(self, view: View) -> None:
+        self.post(lambda shell: shell.take(view))
 
     def leased(self, until: float) -> None:
         registry = self.registry
@@ -319,13 +319,13 @@ class Household:
             registry.on_leased(until)
         self.post(lambda shell: shell.leased(until))
 
-    def court(self, peers: tuple[Peer, ...]) -> None:
-        self.post(lambda shell: shell.court(peers))
+    def dial_early(self, peers: tuple[Peer, ...]) -> None:
+        self.post(lambda shell: shell.dial_early(peers))
 
     def left(self) -> None:
         self.registry.departed.set()
 
-    def anew(self) -> None:
+    def new_incarnation(self) -> None:
         self.post(lambda shell: shell.rejoin())
 
     def complain(self, sentence: str) -> None:
@@ -341,13 +341,13 @@ class Household:
         registry = self.registry
         if self.timer is not None:
             self.timer.cancel()
-        self.timer = registry.bureau.loop.call_later(max(0.0, when - registry.clock()), self.tick)
+        self.timer = registry.heartbeat_thread.loop.call_later(max(0.0, when - registry.clock()), self.tick)
 
     def tick(self) -> None:
         self.timer = None
-        self.registry.residence.tick(self.registry.clock())
+        self.registry.agent.tick(self.registry.clock())
 
-    def may_beat(self) -> bool:
+    def may_send_heartbeat(self) -> bool:
         registry = self.registry
         now = registry.clock()
         if registry.watchdog is not None and not registry.watchdog.is_there():

@@ -44,7 +44,7 @@ def _failed() -> OSError:
     return OSError(number, os.strerror(number))
 
 
-class LockFile:
+class LivenessLock:
     """An open file with OFD locks. It is closed when it is forgotten; in a forked child it is nothing."""
 
     pid, descriptor = 0, -1  # until it is made

@@ -38,11 +38,11 @@ from peerlock.errors import RegistryError, UsageError
 from peerlock.file_lock import give_up, open_locked
 from peerlock.net.complaints import warn_once
 from peerlock.net.files import check_name, directory_for, listen_at, listen_on, make_private, write_durably
-from peerlock.net.processes.groups import end_charges
-from peerlock.net.registries.base import Decision, Endpoint, Registry
+from peerlock.net.processes.groups import end_process_groups
+from peerlock.net.registries.base import Endpoint, Registry, View
 from peerlock.net.transport.tls import contexts
 from peerlock.node.peer import Peer
-from peerlock.node.wire import Tell, framed
+from peerlock.node.wire import StaticState, framed
 
 
 class Tls(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Tls(Struct, frozen=True):
     key: str
 
 
-class Record(Struct):
+class NodeRecord(Struct):
     """What a node remembers."""
 
     group: str
@@ -123,8 +123,8 @@ class StaticRegistry(Registry):
         self.order = sorted(self.nodes)
         self.me: Peer | None = None
         self.present: dict[str, Peer] = {}  # who has a link to us
-        self.tells: dict[Peer, Tell] = {}
-        self.view: Decision | None = None
+        self.tells: dict[Peer, StaticState] = {}
+        self.view: View | None = None
         self.wants_renewal = False
         self.gone = False
         self.path = self._place(state)
@@ -157,11 +157,11 @@ class StaticRegistry(Registry):
         except OSError as problem:
             raise RegistryError(f"{self.path}.lock cannot be opened and locked: {problem.strerror}.") from None
 
-    def _read(self) -> Record:
+    def _read(self) -> NodeRecord:
         try:
-            record = msgspec.json.decode(self.path.read_bytes(), type=Record)
+            record = msgspec.json.decode(self.path.read_bytes(), type=NodeRecord)
         except FileNotFoundError:
-            return Record(self.group, self.name)
+            return NodeRecord(self.group, self.name)
         except (OSError, msgspec.DecodeError) as problem:
             raise RegistryError(
                 f"{self.path} cannot be read ({problem}): it says which epochs this node has seen. Restore it, or stop "
@@ -183,25 +183,24 @@ class StaticRegistry(Registry):
         self.record.starts += 1
         self._write()
         with contextlib.suppress(FileNotFoundError):
-            if not end_charges(
-                self.charges.read_bytes(), self.charges.stat().st_uid
-            ):  # what an earlier one of ours has left behind
+            left_behind = self.process_groups.read_bytes()  # by an earlier process of this name
+            if not end_process_groups(left_behind, self.process_groups.stat().st_uid):
                 raise RegistryError(
-                    f"{self.charges} names commands that work under locks of an earlier {self.name}, and they cannot be ended: "
-                    "end them, and remove the file."
+                    f"{self.process_groups} names commands that work under locks of an earlier {self.name}, and they cannot "
+                    "be ended: end them, and remove the file."
                 )
-            self.charges.unlink()
+            self.process_groups.unlink()
         self.present, self.tells, self.view = {}, {}, None
         self.me = Peer(self.name, self.record.starts << 31 | secrets.randbits(31), "", os.getpid())
         return self.me
 
     @property
-    def charges(self) -> Path:
-        return self.path.with_name(self.path.name + ".charges")
+    def process_groups(self) -> Path:
+        return self.path.with_name(self.path.name + ".groups")
 
-    def charge(self, words: bytes) -> None:
+    def record_process_groups(self, words: bytes) -> None:
         if self.lock >= 0:  # else the file may be another process's by now
-            write_durably(self.charges, words)
+            write_durably(self.process_groups, words)
 
     def listeners(self) -> list[socket.socket]:
         where = self.nodes[self.name]
@@ -267,12 +266,12 @@ class StaticRegistry(Registry):
     def tell(self, leaving: bool = False, renew: bool = False) -> None:
         """Everybody who is linked hears what we know."""
         absent, seen = (tuple(sorted(found.items())) for found in (self.record.absent, self.record.seen))
-        words = framed(Tell(self.record.epoch, absent, seen, leaving, renew))
+        words = framed(StaticState(self.record.epoch, absent, seen, leaving, renew))
         for peer in self.present.values():
             self.shell.write(peer, words)
         self.decide()
 
-    def told(self, peer: Peer, tell: Tell) -> None:
+    def told(self, peer: Peer, tell: StaticState) -> None:
         if tell.leaving:
             self._are_absent({peer.name: peer.id})
             return
@@ -338,13 +337,13 @@ class StaticRegistry(Registry):
             return
         self.wants_renewal = False
         epoch = 1 + max([self.record.epoch, *(self.tells[peer].epoch for peer in others)])
-        self.shell.take(Decision(epoch, members))
+        self.shell.take(View(epoch, members))
         self.shell.core.flush()
 
-    def newest(self) -> Decision | None:
+    def newest(self) -> View | None:
         return self.view
 
-    def change(self, even_if_the_same: bool = False) -> Decision | None:
+    def change(self, even_if_the_same: bool = False) -> View | None:
         self.dial()
         if even_if_the_same:
             self.wants_renewal = True
@@ -353,16 +352,16 @@ class StaticRegistry(Registry):
             self.decide()
         return None
 
-    def learned(self, decision: Decision) -> None:
+    def learned(self, view: View) -> None:
         """Written down before anything is done in that epoch."""
-        if decision.epoch > self.record.epoch:
-            before, self.record.epoch = self.record.epoch, decision.epoch
+        if view.epoch > self.record.epoch:
+            before, self.record.epoch = self.record.epoch, view.epoch
             try:
                 self._write()
             except RegistryError:
                 self.record.epoch = before
                 raise
-        self.view = decision
+        self.view = view
 
     def kick(self, name: str) -> str:
         if name not in self.nodes:
@@ -381,7 +380,7 @@ class StaticRegistry(Registry):
         self.record.absent[name] = self.record.seen.get(name, 0)
         self._write()
 
-    def leave(self) -> Decision | None:
+    def leave(self) -> View | None:
         self.gone = True
         with contextlib.suppress(RegistryError):
             self.tell(leaving=True)

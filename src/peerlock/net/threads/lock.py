@@ -32,18 +32,18 @@ from typing import TYPE_CHECKING, Any
 
 from peerlock.contract import Mode
 from peerlock.errors import LockTimeout, NodeClosed, PeerlockError, UsageError, shown
-from peerlock.net.hold import AnyHold, already_held, not_in_time, other_algorithm, seconds
+from peerlock.net.hold import BaseHold, already_held, not_in_time, other_algorithm, seconds
 from peerlock.net.shell import log
 from peerlock.net.yielding import YIELD_S
-from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
-from peerlock.node.wire_algorithms import Spoken
+from peerlock.node.wire_algorithms import WireAlgorithm
 
 if TYPE_CHECKING:
     from peerlock.net.threads.node import ThreadNode
 
 
-class Hold(AnyHold):
+class Hold(BaseHold):
     """A lock that was granted, until `release`, or until it is lost."""
 
     _lock: Bodies
@@ -100,11 +100,11 @@ class Hold(AnyHold):
             node.post(self._release_now)
             return
         with node.mutex:
-            held, desk = self.state == HELD, self.desk
-            if held and desk is not None:
+            held, local_lock = self.state == HELD, self.local_lock
+            if held and local_lock is not None:
                 try:
-                    desk.release(self, node.now())
-                    if desk.table.dirty:
+                    local_lock.release(self, node.now())
+                    if local_lock.table.dirty:
                         node.core.flush()
                 except BaseException as problem:
                     node.upset(problem)
@@ -117,8 +117,8 @@ class Hold(AnyHold):
 
     def _release_now(self) -> None:
         """In the reader thread, between two events."""
-        if self.state == HELD and self.desk is not None:
-            self.desk.release(self, self._lock._node.now())
+        if self.state == HELD and self.local_lock is not None:
+            self.local_lock.release(self, self._lock._node.now())
 
     def give_up(self, keep: bool = False) -> bool:
         """Stop waiting. True: it was granted at the last moment, and is kept if `keep`."""
@@ -131,16 +131,16 @@ class Hold(AnyHold):
             return self.state == HELD
         with node.mutex:
             node.waiting.discard(self)
-            if self.desk is None:
+            if self.local_lock is None:
                 return False
             core = node.core
             try:
                 if self.state == WAITING:
-                    self.desk.cancel(self, node.now())
+                    self.local_lock.cancel(self, node.now())
                     core.flush()
                     return False
                 if self.state == HELD and not keep:
-                    self.desk.release(self, node.now())
+                    self.local_lock.release(self, node.now())
                     core.flush()
             except BaseException as problem:
                 node.upset(problem)
@@ -148,8 +148,8 @@ class Hold(AnyHold):
             return True
 
     def _put_back(self) -> None:
-        if self.state == WAITING and self.desk is not None:
-            self.desk.cancel(self, self._lock._node.now())
+        if self.state == WAITING and self.local_lock is not None:
+            self.local_lock.cancel(self, self._lock._node.now())
         else:
             self._release_now()
 
@@ -174,9 +174,9 @@ class Hold(AnyHold):
             raise
 
     def woken(self) -> None:
-        gate = self._gate  # whoever asked may be about to forget it
-        if gate is not None and gate.locked():
-            gate.release()
+        may_hold = self._gate  # whoever asked may be about to forget it
+        if may_hold is not None and may_hold.locked():
+            may_hold.release()
         if self.state == LOST:
             if self._event is not None:
                 self._event.set()
@@ -220,10 +220,10 @@ class Abandoned(weakref.ref[Any]):
 class Lock:
     """A named lock of a group. Many threads may use one object; each `acquire` gives a hold of its own."""
 
-    def __init__(self, node: ThreadNode, name: str, algorithm: Spoken, mode: Mode, priority: int = 0) -> None:
+    def __init__(self, node: ThreadNode, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
         self.mode: Mode = mode
-        self._node, self._spoken, self._priority = node, algorithm, priority
+        self._node, self._wire_algorithm, self._priority = node, algorithm, priority
         self._bodies = Bodies(node, name)
 
     def acquire(self, *, timeout: float | None = None) -> Hold:
@@ -256,7 +256,7 @@ class Lock:
             self._ask(hold)  # the node has joined again, and what was asked before is forgotten
 
     def _ask(self, hold: Hold) -> None:
-        """Held afterwards, or its gate is closed: the thread is to wait there."""
+        """The lock is held afterwards, or the thread has to wait for `_wake`."""
         node = self._node
         if node.is_in_core():
             raise UsageError(
@@ -269,37 +269,37 @@ class Lock:
                 if node.closing:
                     node.usable()
                 core.now = now = node.now()
-                desk = core.table.desks.get(self.name)
-                if desk is None or desk.spoken is not self._spoken:
-                    desk = core.table.desk(self.name, self._spoken)
-                    if desk.spoken is not self._spoken:
-                        raise other_algorithm(desk, self._spoken)
+                local_lock = core.table.locks.get(self.name)
+                if local_lock is None or local_lock.wire_algorithm is not self._wire_algorithm:
+                    local_lock = core.table.local_lock(self.name, self._wire_algorithm)
+                    if local_lock.wire_algorithm is not self._wire_algorithm:
+                        raise other_algorithm(local_lock, self._wire_algorithm)
                 if self._priority:
-                    desk.priority = self._priority
-                if desk.has:
-                    self._not_by_the_holder(desk)
+                    local_lock.priority = self._priority
+                if local_lock.has:
+                    self._not_by_the_holder(local_lock)
                 hold._owner = threading.get_ident()
-                desk.acquire(hold, now)
+                local_lock.acquire(hold, now)
                 if core.table.dirty:
                     core.flush()
                 if hold.state == WAITING:
-                    gate = threading.Lock()
-                    gate.acquire()
-                    hold._gate = gate
+                    may_hold = threading.Lock()
+                    may_hold.acquire()
+                    hold._gate = may_hold
                     node.waiting.add(hold)
                     if node.abandoned:
-                        node.ring()
+                        node.wake()
             except PeerlockError:
                 raise
             except BaseException as problem:
                 node.upset(problem)
-                hold.desk = None
+                hold.local_lock = None
                 raise
 
-    def _not_by_the_holder(self, desk: Desk) -> None:
+    def _not_by_the_holder(self, local_lock: LocalLock) -> None:
         """Whoever holds it in its body would wait for itself."""
         me = threading.get_ident()
-        for other in (desk.holder, *(desk.sharers or ())):
+        for other in (local_lock.holder, *(local_lock.sharers or ())):
             if isinstance(other, Hold) and me in (other._thread, other._owner):
                 raise already_held("thread", self.name)
 
@@ -425,7 +425,7 @@ class LockAll:
 class RWLock:
     """A lock for readers, who share it, and writers, who do not."""
 
-    def __init__(self, node: ThreadNode, name: str, algorithm: Spoken) -> None:
+    def __init__(self, node: ThreadNode, name: str, algorithm: WireAlgorithm) -> None:
         self._node, self.name, self._algorithm = node, name, algorithm
 
     def read(self) -> Lock:

@@ -13,21 +13,21 @@ from peerlock.net.files import check_name, lock_names
 from peerlock.net.registries.base import Registry
 from peerlock.net.shell import log
 from peerlock.net.threads.lock import Abandoned, Hold, Lock, LockAll, RWLock
-from peerlock.net.threads.shell import Reader
+from peerlock.net.threads.shell import ThreadShell
 from peerlock.node.locks.ticket import FAILED, WAITING, Limits
-from peerlock.node.wire_algorithms import DEFAULT, DEFAULT_RW, spoken
+from peerlock.node.wire_algorithms import DEFAULT, DEFAULT_RW, wire_algorithm
 
 FAREWELL_S = 2.0  # for the group to know that this node is gone
 
 
-class ThreadNode(Reader):
+class ThreadNode(ThreadShell):
     """A member of a group. Made by `peerlock.sync.join`."""
 
     def __init__(
         self, registry: Registry, group: str, *, algorithm: str = DEFAULT, limits: Limits | None = None
     ) -> None:
         self.yield_at = 0.0  # when an acquire that does not have to wait must let the reader have its turn
-        self.waiting: set[Hold] = set()  # threads sleep on their gates
+        self.waiting: set[Hold] = set()  # their threads wait
         self.abandoned: deque[Abandoned] = deque()  # bodies that ended without their `__exit__`
         super().__init__(registry, group, algorithm, limits)
 
@@ -39,7 +39,7 @@ class ThreadNode(Reader):
 
     def rwlock(self, name: str) -> RWLock:
         """A lock for readers and writers."""
-        return RWLock(self, check_name("lock", name), spoken(DEFAULT_RW))
+        return RWLock(self, check_name("lock", name), wire_algorithm(DEFAULT_RW))
 
     def lock_all(self, names: Iterable[str]) -> LockAll:
         """Several locks, taken in one global order, so that two that want the same never wait for each other."""
@@ -74,13 +74,13 @@ class ThreadNode(Reader):
                 self.say_farewell()
                 for link in list(self.up):
                     link.close()
-            self.ring()
+            self.wake()
             if threading.current_thread() is not self.reader and self.reader.ident is not None:
                 self.reader.join()
             self.registry.left(FAREWELL_S)
         finally:  # also if a signal's handler raises meanwhile
             self.closing = True
-            self.ring()
+            self.wake()
             self.registry.close()
 
     def collect(self) -> None:
@@ -109,49 +109,49 @@ class ThreadNode(Reader):
         why = "a signal's handler raised in the middle of the node's work"
         table.wedge()
         lost = table.lose(why)
-        orders = {order for link in self.up if link.client is not None for order in link.client.orders.values()}
-        for desk in table.desks.values():
-            lost += desk.lose(f"The lock {desk.name} is lost: {why}.")  # whatever it says of itself
-            desk.queue = desk.want = None
-            desk.drop()  # whoever still has this desk can do nothing with it
-        table.desks, table.dirty, table.late = {}, {}, {}
+        tickets = {order for link in self.up if link.client is not None for order in link.client.tickets.values()}
+        for local_lock in table.locks.values():
+            lost += local_lock.lose(f"The lock {local_lock.name} is lost: {why}.")  # whatever it says of itself
+            local_lock.queue = local_lock.want = None
+            local_lock.drop()  # whoever still has this object can do nothing with it
+        table.locks, table.dirty, table.withheld = {}, {}, {}
         core.count(())
-        core.alarmed = core.renewing = table.reminded = False
+        core.alarmed = core.renewing = table.withheld_timer_set = False
         waiting, self.waiting = self.waiting, set()
         for client in self.clients:
-            client.end_charges()  # what works under a lock of ours ends before the lock is another's
+            client.end_process_groups()  # what works under a lock of ours ends before the lock is another's
         self.clients.clear()
         for ticket in lost:
             ticket.woken()
         for hold in waiting:
             if hold.state == WAITING:
-                hold.desk = None
+                hold.local_lock = None
                 hold.woken()
-        for order in orders:
+        for order in tickets:
             if order.state == WAITING:
-                order.desk, order.state = None, FAILED
+                order.local_lock, order.state = None, FAILED
                 order.error = NodeClosed(f"The node {self.name} joins again: {why}. The lock was never held.")
                 order.woken()
         self.rejoin()
 
-    def heed_the_clock(self) -> None:
+    def check_lease(self) -> None:
         """If the lease is over, whoever looks next must see it, whether or not the reader had its turn."""
         table = self.core.table
         if self.forked:
             return
-        if table.gate and self.now() >= table.until:
+        if table.may_hold and self.now() >= table.until:
             inner = self.is_in_core()  # this very thread is in the middle of the core
             with self.mutex:
-                if table.gate and self.now() >= table.until and not inner:
+                if table.may_hold and self.now() >= table.until and not inner:
                     try:
                         self.core.lapse(self.now())
                         self.core.flush()
                     except BaseException as problem:
                         self.upset(problem)
                         raise
-        if table.gate and not self.is_in_core() and not self.stands():
+        if table.may_hold and not self.is_in_core() and not self.stands():
             with self.mutex:
-                self.uproot()
+                self.on_group_lost()
 
     def __repr__(self) -> str:
         return f"<node {self.name} of the group {self.group}, epoch {self.epoch}>"

@@ -27,7 +27,7 @@ from peerlock.net.shell import HELLO_S, Shell, log
 from peerlock.net.transport.certificates import name_in
 from peerlock.net.transport.connect import is_numeric, resolved
 from peerlock.net.transport.link import Link, long_lived, user_of
-from peerlock.net.transport.listen import NO_ROOM, most_strangers
+from peerlock.net.transport.listen import NO_ROOM, max_unidentified
 from peerlock.net.transport.tls import NO_TLS, alert, reason
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.peer import Peer
@@ -39,7 +39,7 @@ ACCEPT_AGAIN_S = 1.0  # when this process or the machine has no room for another
 class ThreadLink(Link):
     """A socket that does not block, served by the reader thread."""
 
-    def __init__(self, shell: Reader, dialled: Peer | None, made: socket.socket, connecting: bool) -> None:
+    def __init__(self, shell: ThreadShell, dialled: Peer | None, made: socket.socket, connecting: bool) -> None:
         super().__init__(shell, dialled)
         self.node, self.socket = shell, made
         self.connecting, self.shaking = connecting, False  # TCP, then TLS
@@ -157,7 +157,7 @@ class ThreadLink(Link):
         if self.wants:
             self.node.selector.unregister(self.socket)
             self.wants = 0
-        self.node.strangers.pop(self, None)
+        self.node.unidentified.pop(self, None)
         self.node.up.discard(self)
         if self.socket.fileno() < 0:
             return False
@@ -181,7 +181,7 @@ class ThreadLink(Link):
             self.node.soon(self.gone)
 
 
-class Reader(Shell):
+class ThreadShell(Shell):
     """The shell of a node, with a thread of its own."""
 
     def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
@@ -192,18 +192,18 @@ class Reader(Shell):
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self.number = 0
         self.listening: list[socket.socket] = []
-        self.strangers: dict[ThreadLink, None] = {}  # the oldest first
-        self.most = most_strangers()
-        self.bell, self.rope = socket.socketpair()
-        self.bell.setblocking(False)
-        self.rope.setblocking(False)
-        self.selector.register(self.bell, selectors.EVENT_READ, None)
+        self.unidentified: dict[ThreadLink, None] = {}  # the oldest first
+        self.most = max_unidentified()
+        self.wake_receiver, self.wake_sender = socket.socketpair()
+        self.wake_receiver.setblocking(False)
+        self.wake_sender.setblocking(False)
+        self.selector.register(self.wake_receiver, selectors.EVENT_READ, None)
         self.reader = threading.Thread(target=self._read, name=f"peerlock {group}", daemon=True)
         super().__init__(registry, group, algorithm, limits)
 
     def post(self, act: Callable[[], None]) -> None:
         self.inbox.append(act)
-        self.ring()
+        self.wake()
 
     def is_in_core(self) -> bool:
         """Has this very thread the mutex? Then a handler or a finalizer runs in the middle of the node's work."""
@@ -215,23 +215,26 @@ class Reader(Shell):
 
     def descriptors(self) -> list[int]:
         links = [link for link in self.up if isinstance(link, ThreadLink)]
-        return [made.fileno() for made in (*self.listening, self.bell, self.rope, *(link.socket for link in links))]
+        return [
+            made.fileno()
+            for made in (*self.listening, self.wake_receiver, self.wake_sender, *(link.socket for link in links))
+        ]
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:
         with self.mutex:
             self.number += 1
             heappush(self.timers, (self.now() + seconds, self.number, act))
             if self.timers[0][1] == self.number:
-                self.ring()
+                self.wake()
 
     def soon(self, act: Callable[[], None]) -> None:
         self.after(0.0, act)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the reader."""
         if threading.current_thread() is not self.reader:
             with contextlib.suppress(OSError):
-                self.rope.send(b"!")
+                self.wake_sender.send(b"!")
 
     def _read(self) -> None:
         try:
@@ -286,9 +289,9 @@ class Reader(Shell):
         if isinstance(key.data, ThreadLink):
             if not key.data.closed:
                 key.data.ready(mask)
-        elif key.fileobj is self.bell:
+        elif key.fileobj is self.wake_receiver:
             with contextlib.suppress(OSError):
-                self.bell.recv(4096)
+                self.wake_receiver.recv(4096)
         else:
             self._accept(key.fileobj)
 
@@ -322,14 +325,14 @@ class Reader(Shell):
                 return
         link = ThreadLink(self, None, made, connecting=False)
         link.shaking, link.local, link.host = tls is not None, local, host
-        self.strangers[link] = None
+        self.unidentified[link] = None
         self.after(HELLO_S, lambda: self._late(link))
-        if len(self.strangers) > self.most:
-            self._late(next(iter(self.strangers)))
+        if len(self.unidentified) > self.most:
+            self._late(next(iter(self.unidentified)))
         link.watch()
 
     def _late(self, link: ThreadLink) -> None:
-        self.strangers.pop(link, None)
+        self.unidentified.pop(link, None)
         if link.peer is None and link.client is None and not link.closed:
             self.ends(link, "it did not say who it is")
 
@@ -429,6 +432,6 @@ class Reader(Shell):
                 link.shut()
         while self.timers:
             heappop(self.timers)
-        for made in (*self.listening, self.bell, self.rope):
+        for made in (*self.listening, self.wake_receiver, self.wake_sender):
             made.close()
         self.selector.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from peerlock.errors import ProtocolError, RegistryError
 from peerlock.net.transport.tls import ALERT_OF_TLS, HELLO_OF_TLS, NOT_TLS, ONLY_THERE
 from peerlock.node.peer import Peer
-from peerlock.node.wire import LARGEST, LARGEST_HELLO, LENGTH, UNREADABLE, Said, unpacked
+from peerlock.node.wire import LARGEST, LARGEST_HELLO, LENGTH, UNREADABLE, LockMessage, unpacked
 
 if TYPE_CHECKING:
     from peerlock.net.shell import Shell
@@ -23,7 +23,7 @@ HEAD, unpack_length = LENGTH.size, LENGTH.unpack_from
 FIRST = 2048  # bytes of a link's buffer, until it needs more
 
 # Bytes that may wait to be sent. Whoever lets more pile up does not read, and must not cost the node its memory.
-FOR_A_STRANGER = 2**16
+FOR_UNIDENTIFIED = 2**16
 FOR_A_CLIENT = LARGEST + 4 * 2**20  # one answer, however large, and a few small ones
 FOR_A_PEER = 64 * 2**20  # reports and what is sent again after a broken link
 
@@ -40,7 +40,7 @@ class Link:
         self.whole = memoryview(self.buffer)
         self.start = self.end = 0
         self.limit = LARGEST_HELLO
-        self.most = FOR_A_STRANGER if dialled is None else FOR_A_PEER
+        self.most = FOR_UNIDENTIFIED if dialled is None else FOR_A_PEER
         self.certificate: str | None = None
         self.refused = False  # we have ended it, for what came made no sense
         self.greeted_at = 0.0  # when the node that we have dialled has answered
@@ -121,7 +121,7 @@ class Link:
                     break
                 frame = unpacked(bytes(self.whole[first:after]))
                 self.start, first = after, after + HEAD
-                if type(frame) is Said and self.peer is not None:  # almost all are
+                if type(frame) is LockMessage and self.peer is not None:  # almost all are
                     shell.core.receive(self.peer, frame, shell.clock())
                 else:
                     shell.on_frame(self, frame)

@@ -3,7 +3,7 @@
 asyncio's own server says nothing of a handshake that fails, and fills the log when there is no descriptor left. Here each
 connection is a task, which knows where the connection comes from and says why nothing comes of it.
 
-Anybody can connect and say nothing. So strangers are few, by the descriptors that this process may have, and the newest
+Anybody can connect and say nothing. So unidentified connections are few, by the descriptors that this process may have, and the newest
 takes the place of the oldest: a handshake takes milliseconds, and whoever is in one is rarely the oldest.
 """
 
@@ -18,17 +18,17 @@ from collections.abc import Callable
 
 from peerlock.net.transport.tls import HANDSHAKE_S, SHUTDOWN_S, handshake_on, reason
 
-STRANGERS = 256  # connections at one time that have shown no certificate, and links that have not said who they are
+MAX_UNIDENTIFIED = 256  # connections at one time without a certificate, and links without a hello
 SHARE = 8  # of the descriptors: the rest is for peers, files and whatever else the program does
 AT_ONCE = 16  # connections that are accepted before others have their turn
 AGAIN_S = 1.0  # when this process or the machine has no room for another socket
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def most_strangers() -> int:
+def max_unidentified() -> int:
     """What one that listens can afford."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return STRANGERS if allowed == resource.RLIM_INFINITY else max(2, min(STRANGERS, allowed // SHARE))
+    return MAX_UNIDENTIFIED if allowed == resource.RLIM_INFINITY else max(2, min(MAX_UNIDENTIFIED, allowed // SHARE))
 
 
 class Listener:
@@ -46,7 +46,7 @@ class Listener:
         self.coming: dict[asyncio.Task[None], socket.socket] = {}  # no TLS yet; the oldest first
         self.not_begun: set[socket.socket] = set()  # their tasks have not run yet; a task cancelled now never does
         self.closed = False
-        self.most = most_strangers()
+        self.most = max_unidentified()
         self.loop.add_reader(listening.fileno(), self._accept)
 
     def _accept(self) -> None:

@@ -1,7 +1,7 @@
 """Connections to and between voters: frames in envelopes over TCP, with TLS where there is a certificate.
 
 Whoever wants to say something dials, and dials again when the line breaks. What is said while it is broken is lost:
-everything here is said again when it matters. The first frame each way is a `Salute`; a line whose other end is not
+everything here is said again when it matters. The first frame each way is a `VoterHello`; a line whose other end is not
 who it should be, or says what makes no sense, is closed with a sentence in the log of both.
 """
 
@@ -24,24 +24,24 @@ from peerlock.net.transport.connect import dialled
 from peerlock.net.transport.link import host_of, long_lived
 from peerlock.net.transport.listen import Listener, listen
 from peerlock.net.transport.tls import ALERT_OF_TLS, HELLO_OF_TLS, NOT_TLS, ONLY_THERE, reason, refuses_us
-from peerlock.node.quorum.messages import Envelope, Salute, Word, enveloped, unsealed
+from peerlock.node.quorum.messages import Envelope, VoterHello, Word, enveloped, unsealed
 from peerlock.node.wire import LARGEST_HELLO, LENGTH, incompatible
 
 log = logging.getLogger("peerlock")
 
 LARGEST = 2**20
 CONNECT_S = 1.0  # or a quarter of a lease: who is farther away than that cannot renew one
-SALUTE_S = 5.0
+HELLO_S = 5.0
 CLOSE_S = 0.5  # for the other end to close, too
 AGAIN_S = (0.02, 0.1, 0.3, 0.5)
 WAITING = 4 * 2**20  # bytes for somebody who does not read
 
 
-class Line(asyncio.Protocol):
+class VoterConnection(asyncio.Protocol):
     """One end of a connection."""
 
-    def __init__(self, party: Party, dialled: str | None = None) -> None:
-        self.party, self.dialled = party, dialled
+    def __init__(self, owner: VoterPeer, dialled: str | None = None) -> None:
+        self.owner, self.dialled = owner, dialled
         self.name = dialled or ""
         self.is_voter = dialled is not None
         self.known = False  # the other end has said who it is
@@ -59,17 +59,17 @@ class Line(asyncio.Protocol):
         self.transport = transport
         transport.set_write_buffer_limits(WAITING)
         self.host = host_of(transport, port=self.dialled is not None)
-        if self.party.closed:  # it came in while we went
+        if self.owner.closed:  # it came in while we went
             transport.abort()
             return
         made = transport.get_extra_info("socket")
         if made is not None and made.family in (socket.AF_INET, socket.AF_INET6):
             long_lived(made)
-        self.late = asyncio.get_running_loop().call_later(SALUTE_S, self.drop, "it did not say who it is")
+        self.late = asyncio.get_running_loop().call_later(HELLO_S, self.drop, "it did not say who it is")
         if self.dialled is not None:
-            self.say(self.party.salute())
+            self.say(self.owner.hello())
         else:
-            self.party.admit(self)
+            self.owner.admit(self)
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -91,7 +91,7 @@ class Line(asyncio.Protocol):
         if first == HELLO_OF_TLS and self.transport is not None:
             self.transport.write(NOT_TLS)
         elif first == ALERT_OF_TLS and self.dialled is not None:
-            self.party.not_let_in(self, f"it {ONLY_THERE}")
+            self.owner.not_let_in(self, f"it {ONLY_THERE}")
         if first in (HELLO_OF_TLS, ALERT_OF_TLS):
             return f"it {ONLY_THERE}"
         return f"a frame of {length} bytes; the limit is {LARGEST if self.known else LARGEST_HELLO}"
@@ -99,53 +99,53 @@ class Line(asyncio.Protocol):
     def on_frame(self, envelope: Envelope) -> None:
         self.heard = asyncio.get_running_loop().time()
         if self.known:
-            self.party.hear(self, envelope)
+            self.owner.hear(self, envelope)
             return
-        salute = envelope.word
-        if not isinstance(salute, Salute):
-            raise ProtocolError("the first frame is not a salute")
+        hello = envelope.word
+        if not isinstance(hello, VoterHello):
+            raise ProtocolError("the first frame is not a hello")
         # First the name: a refusal is a word of the voter that was dialled, and of no other node.
-        why = self.misnamed(salute) or salute.sentence or self.unfit(salute)
+        why = self.misnamed(hello) or hello.sentence or self.unfit(hello)
         if why:
-            if not salute.sentence:
-                self.say(self.party.salute(why))
-            self.party.not_let_in(self, why)
+            if not hello.sentence:
+                self.say(self.owner.hello(why))
+            self.owner.not_let_in(self, why)
             raise ProtocolError(why)
-        self.known, self.name, self.is_voter, self.run = True, salute.name, salute.voter, salute.run
-        self.epoch = salute.epoch
+        self.known, self.name, self.is_voter, self.run = True, hello.name, hello.voter, hello.run
+        self.epoch = hello.epoch
         if self.late is not None:
             self.late.cancel()
         if self.dialled is None:
-            self.say(self.party.salute())
-        self.party.greeted(self, envelope)
+            self.say(self.owner.hello())
+        self.owner.greeted(self, envelope)
 
-    def unfit(self, salute: Salute) -> str:
-        if why := incompatible(salute.oldest, salute.newest):
+    def unfit(self, hello: VoterHello) -> str:
+        if why := incompatible(hello.oldest, hello.newest):
             return why
-        if salute.group != self.party.group:
-            return f"it is of the group {salute.group!r}, and this one of {self.party.group!r}"
-        if salute.lease_s and self.party.lease_s and salute.lease_s != self.party.lease_s:
+        if hello.group != self.owner.group:
+            return f"it is of the group {hello.group!r}, and this one of {self.owner.group!r}"
+        if hello.lease_s and self.owner.lease_s and hello.lease_s != self.owner.lease_s:
             return (
-                f"{salute.name} takes a lease to be {salute.lease_s:g} s, and {self.party.name} {self.party.lease_s:g} s: "
+                f"{hello.name} takes a lease to be {hello.lease_s:g} s, and {self.owner.name} {self.owner.lease_s:g} s: "
                 "it must be the same for all nodes and voters of a group. Set lease_s"
             )
         return ""
 
-    def misnamed(self, salute: Salute) -> str:
-        if self.dialled is not None and (salute.name != self.dialled or not salute.voter):
-            return f"it says to be {salute.name}, and the voter {self.dialled} was dialled"
+    def misnamed(self, hello: VoterHello) -> str:
+        if self.dialled is not None and (hello.name != self.dialled or not hello.voter):
+            return f"it says to be {hello.name}, and the voter {self.dialled} was dialled"
         certificate = name_in(self.transport.get_extra_info("peercert")) if self.transport else None
-        if self.party.tls is not None and certificate != salute.name:
-            return f"it says to be {salute.name}, and its certificate is for {certificate}"
+        if self.owner.tls is not None and certificate != hello.name:
+            return f"it says to be {hello.name}, and its certificate is for {certificate}"
         return ""
 
     def say(self, word: Word) -> None:
         if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(enveloped(*self.party.counters(self.name), word))
+            self.transport.write(enveloped(*self.owner.counters(self.name), word))
 
     def end(self, why: str) -> None:
         if not self.closed.done():
-            self.party.complain(f"line {self.other_end()} closed: {why}")
+            self.owner.complain(f"line {self.other_end()} closed: {why}")
         if self.transport is not None:
             self.transport.close()
 
@@ -155,7 +155,7 @@ class Line(asyncio.Protocol):
     def drop(self, why: str) -> None:
         """Close it, and forget what was not sent."""
         if not self.closed.done():
-            self.party.complain(f"line {self.other_end()} closed: {why}")
+            self.owner.complain(f"line {self.other_end()} closed: {why}")
         if self.transport is not None:
             asyncio.get_running_loop().call_soon(self.transport.abort)  # it may be in the middle of a write
 
@@ -167,15 +167,15 @@ class Line(asyncio.Protocol):
         if self.late is not None:
             self.late.cancel()
         if isinstance(exc, ssl.SSLError):
-            self.party.complain(f"line {self.other_end()} broken: {reason(exc)}")
+            self.owner.complain(f"line {self.other_end()} broken: {reason(exc)}")
             if self.dialled is not None and not self.known and refuses_us(exc):
-                self.party.not_let_in(self, reason(exc))
+                self.owner.not_let_in(self, reason(exc))
         if not self.closed.done():
             self.closed.set_result(None)
-        self.party.lost(self)
+        self.owner.lost(self)
 
 
-class Party:
+class VoterPeer:
     """Whoever has lines: a member, or a voter."""
 
     group = ""
@@ -185,26 +185,26 @@ class Party:
     source: str | None = None  # the address that lines are made from
     closed = False  # it has no lines any more
 
-    def salute(self, sentence: str = "") -> Salute:
+    def hello(self, sentence: str = "") -> VoterHello:
         raise NotImplementedError
 
     def counters(self, name: str) -> tuple[int, int]:
         """Of our record, and the highest that we have seen of that voter."""
         return 0, 0
 
-    def admit(self, line: Line) -> None:
+    def admit(self, connection: VoterConnection) -> None:
         """Somebody has dialled, and has not said who it is."""
 
-    def greeted(self, line: Line, envelope: Envelope) -> None:
+    def greeted(self, connection: VoterConnection, envelope: Envelope) -> None:
         pass
 
-    def not_let_in(self, line: Line, why: str) -> None:
+    def not_let_in(self, connection: VoterConnection, why: str) -> None:
         pass
 
-    def hear(self, line: Line, envelope: Envelope) -> None:
+    def hear(self, connection: VoterConnection, envelope: Envelope) -> None:
         raise NotImplementedError
 
-    def lost(self, line: Line) -> None:
+    def lost(self, connection: VoterConnection) -> None:
         pass
 
     complaints: Complaints | None = None
@@ -219,12 +219,12 @@ class Party:
         """A voter that is dialled does not answer."""
 
 
-class Dialler:
+class Reconnector:
     """Keeps a line to one voter, as long as it is wanted."""
 
-    def __init__(self, party: Party, name: str, where: Endpoint, spawn: Callable[..., Any]) -> None:
-        self.party, self.name, self.where = party, name, where
-        self.line: Line | None = None
+    def __init__(self, owner: VoterPeer, name: str, where: Endpoint, spawn: Callable[..., Any]) -> None:
+        self.owner, self.name, self.where = owner, name, where
+        self.connection: VoterConnection | None = None
         self.task = spawn(self.keep())
 
     async def keep(self) -> None:
@@ -235,58 +235,62 @@ class Dialler:
                 tries = 0
             except (OSError, TimeoutError, UnicodeError) as problem:
                 sentence = f"the voter {self.name} at {self.where} is not reached: {reason(problem)}"
-                self.party.unreached(sentence)
+                self.owner.unreached(sentence)
                 if tries == len(AGAIN_S) or isinstance(problem, ssl.SSLError | ConnectionAbortedError):
-                    self.party.complain(sentence)
+                    self.owner.complain(sentence)
             await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
             tries += 1
 
     async def once(self) -> None:
-        transport, line = await connected(self.party, self.name, self.where)
-        self.line = line
+        transport, connection = await connected(self.owner, self.name, self.where)
+        self.connection = connection
         try:
-            await asyncio.shield(line.closed)
+            await asyncio.shield(connection.closed)
         finally:
-            self.line = None
+            self.connection = None
             transport.abort()
-        if not line.known:
+        if not connection.known:
             await asyncio.sleep(AGAIN_S[-1])  # it was not let in
 
     def say(self, word: Word) -> None:
-        if self.line is not None and self.line.known:
-            self.line.say(word)
+        if self.connection is not None and self.connection.known:
+            self.connection.say(word)
 
     def hang_up_if_silent(self, seconds: float) -> None:
         """Something was said and nothing came back: the other end may be gone without a word."""
-        line = self.line
-        if line is not None and line.known and asyncio.get_running_loop().time() - line.heard > seconds:
-            line.end("no answer")
+        connection = self.connection
+        if (
+            connection is not None
+            and connection.known
+            and asyncio.get_running_loop().time() - connection.heard > seconds
+        ):
+            connection.end("no answer")
 
     def stop(self) -> None:
         self.task.cancel()
-        if self.line is not None and self.line.transport is not None:
-            self.line.transport.abort()
+        if self.connection is not None and self.connection.transport is not None:
+            self.connection.transport.abort()
 
 
-async def connected(party: Party, name: str, where: Endpoint) -> tuple[asyncio.Transport, Line]:
+async def connected(owner: VoterPeer, name: str, where: Endpoint) -> tuple[asyncio.Transport, VoterConnection]:
     """A line to the voter of that name."""
     return await dialled(
-        lambda: Line(party, name), where, name=name, tls=party.tls[0] if party.tls is not None else None,
-        source=party.source, connect_s=max(CONNECT_S, party.lease_s / 4),
+        lambda: VoterConnection(owner, name), where, name=name, tls=owner.tls[0] if owner.tls is not None else None,
+        source=owner.source, connect_s=max(CONNECT_S, owner.lease_s / 4),
     )  # fmt: skip
 
 
-async def hang_up(transport: asyncio.Transport, line: Line) -> None:
+async def hang_up(transport: asyncio.Transport, connection: VoterConnection) -> None:
     """What was said goes out, and nothing is left open when the event loop ends."""
     transport.close()
-    await asyncio.wait([line.closed], timeout=CLOSE_S)
+    await asyncio.wait([connection.closed], timeout=CLOSE_S)
     transport.abort()
 
 
-async def serve(party: Party, where: Endpoint) -> Server:
+async def serve(owner: VoterPeer, where: Endpoint) -> Server:
     found = await asyncio.get_running_loop().run_in_executor(None, listen, where.host, where.port)
-    tls = party.tls[1] if party.tls is not None else None
-    return Server([Listener(made, lambda: Line(party), tls, party.complain) for made in found])
+    tls = owner.tls[1] if owner.tls is not None else None
+    return Server([Listener(made, lambda: VoterConnection(owner), tls, owner.complain) for made in found])
 
 
 class Server:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from peerlock.errors import RegistryError
 from peerlock.file_lock import give_up, open_locked
 from peerlock.net.files import write_durably
-from peerlock.node.quorum.voter import Record
+from peerlock.node.quorum.voter import VoterRecord
 
 HEAD = b"peerlock voter 1 "
 
@@ -31,7 +31,7 @@ class Stored(Struct):
     name: str
     counter: int
     seen: dict[str, int]
-    record: Record
+    record: VoterRecord
     lease_s: float = 0.0  # that was promised
 
 
@@ -50,7 +50,7 @@ class RecordFile:
         except OSError as problem:
             raise RegistryError(f"{self.path}.lock cannot be opened and locked: {problem.strerror}.") from None
 
-    def read(self, first_start: bool, first: Record) -> Stored:
+    def read(self, first_start: bool, first: VoterRecord) -> Stored:
         what_to_do = (
             f"Without it the voter does not know what it has promised, and must not vote. If a majority of the voters is well, "
             f"put a new one in its place: peerlock voters replace {self.name} NEW=HOST:PORT"

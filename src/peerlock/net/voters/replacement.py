@@ -1,7 +1,7 @@
 """The operator's order: another voter in the place of a dead one.
 
-`peerlock voters replace` asks one voter after the other (`give_order`). The one that is asked (`Orders`) looks first whether
-the new voter is there (`Visitor`), for one that nobody reaches would cost the majority; then the voters decide it.
+`peerlock voters replace` asks one voter after the other (`replace_voter`). The one that is asked (`Replacements`) looks first
+whether the new voter is there (`VisitingPeer`), for one that nobody reaches would cost the majority; then the voters decide it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from peerlock.errors import UsageError
 from peerlock.net.files import check_name
 from peerlock.net.registries.base import Endpoint
 from peerlock.net.registries.static import parse_address
-from peerlock.net.voters.connection import Line, Party, connected, hang_up
-from peerlock.node.membership.view import Decision
-from peerlock.node.quorum.messages import Envelope, Order, Outcome, Salute
+from peerlock.net.voters.connection import VoterConnection, VoterPeer, connected, hang_up
+from peerlock.node.membership.view import View
+from peerlock.node.quorum.messages import Envelope, Outcome, ReplaceVoter, VoterHello
 from peerlock.node.wire import OLDEST, VERSION
 
 if TYPE_CHECKING:
-    from peerlock.net.voters.server import Booth
+    from peerlock.net.voters.server import VoterServer
 
 Voters = tuple[tuple[str, str], ...]
 
@@ -28,10 +28,10 @@ ORDER_S = 20.0  # for a voter to be replaced
 REACH_S = 3.0  # to say who it is
 
 
-async def give_order(
+async def replace_voter(
     group: str,
     voters: Voters,
-    order: Order,
+    order: ReplaceVoter,
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None,
     name: str,
 ) -> Outcome:
@@ -43,11 +43,11 @@ async def give_order(
         client = _Operator(group, tls, name, order)
         where: Endpoint = parse_address(voter, address)
         try:
-            transport, line = await connected(client, voter, where)
+            transport, connection = await connected(client, voter, where)
             try:
                 return await asyncio.wait_for(client.outcome, ORDER_S)
             finally:
-                await hang_up(transport, line)
+                await hang_up(transport, connection)
         except (OSError, TimeoutError) as problem:
             problems.append(f"{voter} at {where}: {str(problem) or 'no answer'}")
             if client.asked:
@@ -55,29 +55,31 @@ async def give_order(
     return Outcome(False, f"No voter has carried it out: {'; '.join(problems)}.")
 
 
-class Wanted(NamedTuple):
+class WantedVoters(NamedTuple):
     """An order, as a list of voters in the place of the one that there was when it came."""
 
-    line: Line
-    order: Order
+    connection: VoterConnection
+    order: ReplaceVoter
     before: Voters
     voters: Voters
 
 
-class Orders:
+class Replacements:
     """What a voter was told to have decided, and on which line it says how that ended."""
 
-    def __init__(self, booth: Booth) -> None:
-        self.booth = booth
-        self.waiting: list[Wanted] = []  # the first one is under way
+    def __init__(self, voter_server: VoterServer) -> None:
+        self.voter_server = voter_server
+        self.waiting: list[WantedVoters] = []  # the first one is under way
 
-    def take(self, line: Line, order: Order) -> None:
-        booth = self.booth
-        if booth.office is None:
-            why = booth.refused or f"The voter {booth.name} has not heard of a majority of the voters yet."
-            line.say(Outcome(False, why))
+    def take(self, connection: VoterConnection, order: ReplaceVoter) -> None:
+        voter_server = self.voter_server
+        if voter_server.driver is None:
+            why = (
+                voter_server.refused or f"The voter {voter_server.name} has not heard of a majority of the voters yet."
+            )
+            connection.say(Outcome(False, why))
             return
-        before = dict(booth.decided_here.voters)
+        before = dict(voter_server.decided_here.voters)
         try:
             check_name("node", order.new)
             parse_address(order.new, order.address)
@@ -88,63 +90,65 @@ class Orders:
                 names = ", ".join(before)
                 raise UsageError(f"The voters are {names}: {order.old} must be one of them, {order.new} must not.")
         except UsageError as problem:
-            line.say(Outcome(False, str(problem)))
+            connection.say(Outcome(False, str(problem)))
             return
         voters = tuple((order.new, order.address) if name == order.old else (name, at) for name, at in before.items())
-        booth.spawn(self.carry_out(Wanted(line, order, tuple(before.items()), voters)))
+        voter_server.spawn(self.carry_out(WantedVoters(connection, order, tuple(before.items()), voters)))
 
-    async def carry_out(self, wanted: Wanted) -> None:
+    async def carry_out(self, wanted: WantedVoters) -> None:
         """If the new voter is there, and is who it should be: one that nobody reaches would cost the majority."""
-        booth, line, order = self.booth, wanted.line, wanted.order
+        voter_server, connection, order = self.voter_server, wanted.connection, wanted.order
         where = parse_address(order.new, order.address)
         try:
-            await Visitor(booth).reach(order.new, where)
+            await VisitingPeer(voter_server).reach(order.new, where)
         except (OSError, TimeoutError) as problem:
             why = str(problem) or "no answer"
-            sentence = f"The new voter {order.new} at {where} is not reached from {booth.name}: {why}. Start it first."
-            line.say(Outcome(False, sentence))
+            sentence = (
+                f"The new voter {order.new} at {where} is not reached from {voter_server.name}: {why}. Start it first."
+            )
+            connection.say(Outcome(False, sentence))
             return
-        if line.closed.done():
+        if connection.closed.done():
             return
-        if booth.decided_here.voters != wanted.before:
-            self.take(line, order)  # others were made voters meanwhile: what is wanted now is another list
+        if voter_server.decided_here.voters != wanted.before:
+            self.take(connection, order)  # others were made voters meanwhile: what is wanted now is another list
             return
         self.waiting.append(wanted)
         self.next_one()
 
     def next_one(self) -> None:
         """Have the first one decided; of two at once, the second must know what came of the first."""
-        office = self.booth.office
-        if office is not None and self.waiting and office.voter.wanted != self.waiting[0].voters:
-            office.order(self.waiting[0].voters, self.booth.clock())
+        driver = self.voter_server.driver
+        if driver is not None and self.waiting and driver.voter.wanted != self.waiting[0].voters:
+            driver.order(self.waiting[0].voters, self.voter_server.clock())
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, view: View) -> None:
         waiting, self.waiting = self.waiting, []
         for wanted in waiting:
-            if decision.voters == wanted.voters:
-                names = ", ".join(decision.electors)
-                wanted.line.say(Outcome(True, f"The voters are now {names}, from epoch {decision.epoch} on."))
-            elif decision.voters == wanted.before:
+            if view.voters == wanted.voters:
+                names = ", ".join(view.electors)
+                wanted.connection.say(Outcome(True, f"The voters are now {names}, from epoch {view.epoch} on."))
+            elif view.voters == wanted.before:
                 self.waiting.append(wanted)
             else:
-                self.take(wanted.line, wanted.order)
+                self.take(wanted.connection, wanted.order)
 
-    def lost(self, line: Line) -> None:
-        office = self.booth.office
-        given_up = [wanted.voters for wanted in self.waiting if wanted.line is line]
-        self.waiting = [wanted for wanted in self.waiting if wanted.line is not line]
-        if office is not None and office.voter.wanted in given_up:
-            office.voter.wanted = ()  # whoever wanted it has gone; if it was proposed, it may still be decided
+    def lost(self, connection: VoterConnection) -> None:
+        driver = self.voter_server.driver
+        given_up = [wanted.voters for wanted in self.waiting if wanted.connection is connection]
+        self.waiting = [wanted for wanted in self.waiting if wanted.connection is not connection]
+        if driver is not None and driver.voter.wanted in given_up:
+            driver.voter.wanted = ()  # whoever wanted it has gone; if it was proposed, it may still be decided
             self.next_one()
 
 
-class Visitor(Party):
+class VisitingPeer(VoterPeer):
     """A voter that wants to know whether another one is there."""
 
-    def __init__(self, booth: Booth) -> None:
-        self.booth = booth
+    def __init__(self, voter_server: VoterServer) -> None:
+        self.voter_server = voter_server
         self.group, self.name, self.tls, self.lease_s, self.source = (
-            booth.group, booth.name, booth.tls, booth.lease_s, booth.source
+            voter_server.group, voter_server.name, voter_server.tls, voter_server.lease_s, voter_server.source
         )  # fmt: skip
         self.met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -155,49 +159,49 @@ class Visitor(Party):
         finally:
             transport.close()
 
-    def salute(self, sentence: str = "") -> Salute:
-        return self.booth.salute(sentence)
+    def hello(self, sentence: str = "") -> VoterHello:
+        return self.voter_server.hello(sentence)
 
     def counters(self, name: str) -> tuple[int, int]:
-        return self.booth.counters(name)
+        return self.voter_server.counters(name)
 
-    def greeted(self, line: Line, envelope: Envelope) -> None:
+    def greeted(self, connection: VoterConnection, envelope: Envelope) -> None:
         if not self.met.done():
             self.met.set_result(None)
 
-    def not_let_in(self, line: Line, why: str) -> None:
+    def not_let_in(self, connection: VoterConnection, why: str) -> None:
         if not self.met.done():
             self.met.set_exception(ConnectionError(why))
 
-    def hear(self, line: Line, envelope: Envelope) -> None:
+    def hear(self, connection: VoterConnection, envelope: Envelope) -> None:
         pass
 
-    def lost(self, line: Line) -> None:
-        self.not_let_in(line, "it has closed the line")
+    def lost(self, connection: VoterConnection) -> None:
+        self.not_let_in(connection, "it has closed the line")
 
 
-class _Operator(Party):
+class _Operator(VoterPeer):
     asked = False
 
-    def __init__(self, group: str, tls: Any, name: str, order: Order) -> None:
+    def __init__(self, group: str, tls: Any, name: str, order: ReplaceVoter) -> None:
         self.group, self.tls, self.name, self.order = group, tls, name, order
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-    def salute(self, sentence: str = "") -> Salute:
-        return Salute(OLDEST, self.group, self.name, False, 0, 0.0, -1, sentence, VERSION)
+    def hello(self, sentence: str = "") -> VoterHello:
+        return VoterHello(OLDEST, self.group, self.name, False, 0, 0.0, -1, sentence, VERSION)
 
-    def greeted(self, line: Line, envelope: Envelope) -> None:
+    def greeted(self, connection: VoterConnection, envelope: Envelope) -> None:
         self.asked = True
-        line.say(self.order)
+        connection.say(self.order)
 
-    def not_let_in(self, line: Line, why: str) -> None:
+    def not_let_in(self, connection: VoterConnection, why: str) -> None:
         if not self.outcome.done():
             self.outcome.set_exception(ConnectionError(why))
 
-    def hear(self, line: Line, envelope: Envelope) -> None:
+    def hear(self, connection: VoterConnection, envelope: Envelope) -> None:
         if isinstance(envelope.word, Outcome) and not self.outcome.done():
             self.outcome.set_result(envelope.word)
 
-    def lost(self, line: Line) -> None:
+    def lost(self, connection: VoterConnection) -> None:
         if not self.outcome.done():
             self.outcome.set_exception(ConnectionError("the line was closed"))

@@ -1,6 +1,6 @@
 """A voter at its place, with its record, its lines and its clock.
 
-It lives in the bureau of the node whose name is among the voters (`net/registries/quorum.py`), or in a process of its own
+It lives in the heartbeat thread of the node whose name is among the voters (`net/registries/quorum.py`), or in a process of its own
 (`peerlock node --voter`).
 """
 
@@ -20,17 +20,25 @@ from peerlock.net.registries.base import Endpoint
 from peerlock.net.registries.heartbeat_thread import log
 from peerlock.net.registries.leased import checked_lease
 from peerlock.net.registries.static import check_tls, parse_address
-from peerlock.net.transport.listen import most_strangers
+from peerlock.net.transport.listen import max_unidentified
 from peerlock.net.transport.tls import contexts
-from peerlock.net.voters.connection import Dialler, Line, Party, Server, close_server, serve
+from peerlock.net.voters.connection import Reconnector, Server, VoterConnection, VoterPeer, close_server, serve
 from peerlock.net.voters.record_file import RecordFile, Stored
-from peerlock.net.voters.replacement import Orders, Voters
-from peerlock.node.membership.lease import promise_s
-from peerlock.node.membership.view import Decision
+from peerlock.net.voters.replacement import Replacements, Voters
+from peerlock.node.membership.lease import support_s
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.quorum.messages import Beat, Envelope, Order, Outcome, Ruling, Salute, Vouch
-from peerlock.node.quorum.voter import EVERYBODY, Record, Voter
-from peerlock.node.quorum.voter_driver import Office
+from peerlock.node.quorum.messages import (
+    Envelope,
+    Heartbeat,
+    HeartbeatAck,
+    Outcome,
+    ReplaceVoter,
+    ViewDecided,
+    VoterHello,
+)
+from peerlock.node.quorum.voter import EVERYBODY, Voter, VoterRecord
+from peerlock.node.quorum.voter_driver import VoterDriver
 from peerlock.node.wire import OLDEST, VERSION
 
 
@@ -49,7 +57,7 @@ def check_voters(voters: Mapping[str, str]) -> Voters:
     return tuple(voters.items())
 
 
-class Booth(Party):
+class VoterServer(VoterPeer):
     """A voter at its place."""
 
     voters_of: type[Voter] = Voter
@@ -73,7 +81,7 @@ class Booth(Party):
         self.source = bind
         self.file = RecordFile(path, group, name)
         try:
-            self.stored = self.file.read(first_start, Record(Decision(0, (), voters)))
+            self.stored = self.file.read(first_start, VoterRecord(View(0, (), voters)))
         except BaseException:
             self.file.close()
             raise
@@ -81,16 +89,16 @@ class Booth(Party):
         self.known = voters  # where others are, until a view says otherwise
         self.run = secrets.randbits(62)
         self.runs: dict[str, set[int]] = {}  # of other voters: those whose record was as new as any that was seen
-        self.office: Office | None = None
+        self.driver: VoterDriver | None = None
         self.refused = ""  # why this voter does not vote
         self.cleared: set[str] = set()  # voters that know of no later record of ours
         self.at_first: set[str] = set()  # voters that know of no view yet
-        self.members: dict[Peer, Line] = {}  # by which line each beats
-        self.guests: set[Line] = set()
-        self.strangers: dict[Line, None] = {}  # of these, who has not said who it is; the oldest first
-        self.most = most_strangers()
-        self.diallers: dict[str, Dialler] = {}
-        self.orders = Orders(self)
+        self.members: dict[Peer, VoterConnection] = {}  # by which line each beats
+        self.guests: set[VoterConnection] = set()
+        self.unidentified: dict[VoterConnection, None] = {}  # of these, who has not said who it is; the oldest first
+        self.most = max_unidentified()
+        self.reconnectors: dict[str, Reconnector] = {}
+        self.orders = Replacements(self)
         self.server: Server | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.retry: asyncio.TimerHandle | None = None  # of a record that could not be written
@@ -110,20 +118,20 @@ class Booth(Party):
 
     def redial(self) -> None:
         """A line to each other voter, as far as they are known."""
-        decided = self.office.voter.decided if self.office is not None else self.stored.record.decided
+        decided = self.driver.voter.decided if self.driver is not None else self.stored.record.decided
         others = {name: address for name, address in (*self.known, *decided.voters) if name != self.name}
-        for name in [name for name in self.diallers if name not in others]:
-            self.diallers.pop(name).stop()
+        for name in [name for name in self.reconnectors if name not in others]:
+            self.reconnectors.pop(name).stop()
         for name, address in others.items():
             where = parse_address(name, address)
-            if name in self.diallers and self.diallers[name].where != where:
-                self.diallers.pop(name).stop()
-            if name not in self.diallers:
-                self.diallers[name] = Dialler(self, name, where, self.spawn)
+            if name in self.reconnectors and self.reconnectors[name].where != where:
+                self.reconnectors.pop(name).stop()
+            if name not in self.reconnectors:
+                self.reconnectors[name] = Reconnector(self, name, where, self.spawn)
 
     def start_if_cleared(self) -> None:
         """A voter votes when enough of the others have confirmed that its record is not an old copy."""
-        if self.office is not None or self.refused or self.retry is not None:
+        if self.driver is not None or self.refused or self.retry is not None:
             return
         decided = self.stored.record.decided
         if decided.epoch == 0:
@@ -138,16 +146,15 @@ class Booth(Party):
         now = self.clock()
         voter = self.voters_of.restarted(self.name, self.lease_s, self.stored.record, now)
         if self.stored.lease_s > self.lease_s:
-            voter.vouched = (
-                (EVERYBODY, now + promise_s(self.stored.lease_s)),
-            )  # what it has promised before was longer
-        self.office = Office(voter, self, now)
+            # What it promised before was longer.
+            voter.supported = ((EVERYBODY, now + support_s(self.stored.lease_s)),)
+        self.driver = VoterDriver(voter, self, now)
         log.info("group %s: %s votes, from epoch %s on", self.group, self.name, decided.epoch + 1)
 
     # -- lines ---------------------------------------------------------------------------------------------
 
-    def salute(self, sentence: str = "") -> Salute:
-        return Salute(
+    def hello(self, sentence: str = "") -> VoterHello:
+        return VoterHello(
             OLDEST,
             self.group,
             self.name,
@@ -160,59 +167,59 @@ class Booth(Party):
         )
 
     @property
-    def decided_here(self) -> Decision:
-        return self.office.voter.decided if self.office is not None else self.stored.record.decided
+    def decided_here(self) -> View:
+        return self.driver.voter.decided if self.driver is not None else self.stored.record.decided
 
     def counters(self, name: str) -> tuple[int, int]:
         return self.stored.counter, self.seen.get(name, 0)
 
-    def admit(self, line: Line) -> None:
-        self.guests.add(line)
-        self.strangers[line] = None
-        if len(self.strangers) > self.most:
-            oldest = next(iter(self.strangers))
-            del self.strangers[oldest]
+    def admit(self, connection: VoterConnection) -> None:
+        self.guests.add(connection)
+        self.unidentified[connection] = None
+        if len(self.unidentified) > self.most:
+            oldest = next(iter(self.unidentified))
+            del self.unidentified[oldest]
             oldest.drop("too many that have not said who they are")
 
-    def greeted(self, line: Line, envelope: Envelope) -> None:
-        self.strangers.pop(line, None)
-        if self.is_one_of_us(line):
-            if not self.trusts(line, envelope):
+    def greeted(self, connection: VoterConnection, envelope: Envelope) -> None:
+        self.unidentified.pop(connection, None)
+        if self.is_one_of_us(connection):
+            if not self.trusts(connection, envelope):
                 return
-            self.cleared.add(line.name)
-            if line.epoch == 0:
-                self.at_first.add(line.name)
+            self.cleared.add(connection.name)
+            if connection.epoch == 0:
+                self.at_first.add(connection.name)
             self.start_if_cleared()
             if self.decided_here.epoch:
-                line.say(Ruling(self.decided_here))
+                connection.say(ViewDecided(self.decided_here))
 
-    def is_one_of_us(self, line: Line) -> bool:
+    def is_one_of_us(self, connection: VoterConnection) -> bool:
         """A voter, by its own word and by ours."""
-        return line.is_voter and line.name in {*dict(self.known), *self.decided_here.electors}
+        return connection.is_voter and connection.name in {*dict(self.known), *self.decided_here.electors}
 
-    def trusts(self, line: Line, envelope: Envelope) -> bool:
+    def trusts(self, connection: VoterConnection, envelope: Envelope) -> bool:
         """Is the other's record as new as what it has said before, and is ours?
 
         One start of a voter has several lines, and what it says on them may overtake each other; so only its first word counts.
         """
-        known = self.runs.setdefault(line.name, set())
-        if line.run not in known and envelope.counter < self.seen.get(line.name, 0):
-            line.say(self.salute(
-                f"the record of the voter {line.name} is at {envelope.counter}, and it was at {self.seen[line.name]}: "
-                "it was replaced by an old copy. It must not vote. Stop it, and put a new voter in its place: "
-                f"peerlock voters replace {line.name} NEW=HOST:PORT"
+        known = self.runs.setdefault(connection.name, set())
+        if connection.run not in known and envelope.counter < self.seen.get(connection.name, 0):
+            connection.say(self.hello(
+                f"the record of the voter {connection.name} is at {envelope.counter}, and it was at "
+                f"{self.seen[connection.name]}: it was replaced by an old copy. It must not vote. Stop it, and put a "
+                f"new voter in its place: peerlock voters replace {connection.name} NEW=HOST:PORT"
             ))  # fmt: skip
-            line.end(f"the record of {line.name} is older than what it has said before")
+            connection.end(f"the record of {connection.name} is older than what it has said before")
             return False
-        known.add(line.run)
-        self.seen[line.name] = max(envelope.counter, self.seen.get(line.name, 0))
-        dialler = self.diallers.get(line.name)
-        if dialler is not None and dialler.line is not None:
-            dialler.line.heard = asyncio.get_running_loop().time()  # it answers on a line of its own
+        known.add(connection.run)
+        self.seen[connection.name] = max(envelope.counter, self.seen.get(connection.name, 0))
+        reconnector = self.reconnectors.get(connection.name)
+        if reconnector is not None and reconnector.connection is not None:
+            reconnector.connection.heard = asyncio.get_running_loop().time()  # it answers on a line of its own
         if envelope.seen > self.stored.counter and not self.refused:
             self.refuse(
-                f"the record of the voter {self.name} ({self.file.path}) is at {self.stored.counter}, and {line.name} has "
-                f"seen it at {envelope.seen}: it was replaced by an old copy. This voter does not vote. "
+                f"the record of the voter {self.name} ({self.file.path}) is at {self.stored.counter}, and "
+                f"{connection.name} has seen it at {envelope.seen}: it was replaced by an old copy. This voter does not vote. "
                 f"Put a new one in its place: "
                 f"peerlock voters replace {self.name} NEW=HOST:PORT"
             )
@@ -222,54 +229,54 @@ class Booth(Party):
     def refuse(self, why: str) -> None:
         self.refused = why
         log.error("group %s: %s", self.group, why)
-        self.office = None
+        self.driver = None
         if self.timer is not None:
             self.timer.cancel()
 
-    def hear(self, line: Line, envelope: Envelope) -> None:
+    def hear(self, connection: VoterConnection, envelope: Envelope) -> None:
         word = envelope.word
-        ours = self.is_one_of_us(line)
-        if ours and not self.trusts(line, envelope):
+        ours = self.is_one_of_us(connection)
+        if ours and not self.trusts(connection, envelope):
             return
-        if isinstance(word, Salute):
+        if isinstance(word, VoterHello):
             if word.sentence:
-                line.end(word.sentence)
+                connection.end(word.sentence)
             return
-        if isinstance(word, Order):
-            self.orders.take(line, word)
+        if isinstance(word, ReplaceVoter):
+            self.orders.take(connection, word)
             return
         try:
-            if self.office is None:
-                if ours and isinstance(word, Ruling):
-                    self.on_news(word.decision)
-            elif isinstance(word, Beat):
-                if word.peer.name != line.name:
-                    raise ProtocolError(f"{line.name} speaks for {word.peer.name}")
-                self.beats_on(line, word.peer)
-                self.office.on_beat(word, self.clock())
-            elif ours and not isinstance(word, Vouch | Outcome):
-                self.office.receive(line.name, word, self.clock())
+            if self.driver is None:
+                if ours and isinstance(word, ViewDecided):
+                    self.on_news(word.view)
+            elif isinstance(word, Heartbeat):
+                if word.peer.name != connection.name:
+                    raise ProtocolError(f"{connection.name} speaks for {word.peer.name}")
+                self.heartbeats_on(connection, word.peer)
+                self.driver.on_heartbeat(word, self.clock())
+            elif ours and not isinstance(word, HeartbeatAck | Outcome):
+                self.driver.receive(connection.name, word, self.clock())
         except RegistryError as problem:
             self.cannot_write(problem)
 
-    def beats_on(self, line: Line, peer: Peer) -> None:
+    def heartbeats_on(self, connection: VoterConnection, peer: Peer) -> None:
         """An earlier incarnation of who beats there is no more."""
-        if self.members.get(peer) is not line:
-            for other in [other for other, theirs in self.members.items() if theirs is line]:
+        if self.members.get(peer) is not connection:
+            for other in [other for other, theirs in self.members.items() if theirs is connection]:
                 del self.members[other]
-            self.members[peer] = line
+            self.members[peer] = connection
 
-    def on_news(self, decision: Decision) -> None:
+    def on_news(self, view: View) -> None:
         """Before it votes: what was decided while it was away, which may name other voters to be asked."""
-        if decision.epoch > self.stored.record.decided.epoch:
-            self.save(Record(decision))
+        if view.epoch > self.stored.record.decided.epoch:
+            self.save(VoterRecord(view))
             self.redial()
         self.start_if_cleared()
 
     def cannot_write(self, problem: RegistryError) -> None:
         """A disk that is full may have room again: then this voter starts again, from what is on it."""
         self.complain(f"{problem} The voter {self.name} does not vote until it can.")
-        self.office = None
+        self.driver = None
         if self.retry is None:
             self.retry = asyncio.get_running_loop().call_later(1.0, self.start_again)
 
@@ -285,19 +292,19 @@ class Booth(Party):
             return
         self.start_if_cleared()
 
-    def lost(self, line: Line) -> None:
-        self.guests.discard(line)
-        self.strangers.pop(line, None)
-        for peer in [peer for peer, mine in self.members.items() if mine is line]:
+    def lost(self, connection: VoterConnection) -> None:
+        self.guests.discard(connection)
+        self.unidentified.pop(connection, None)
+        for peer in [peer for peer, mine in self.members.items() if mine is connection]:
             del self.members[peer]
-        self.orders.lost(line)
+        self.orders.lost(connection)
 
-    # -- the office's clerk ----------------------------------------------------------------------------------
+    # -- what the driver asks for ----------------------------------------------------------------
 
     def write(self) -> None:
         self.file.write(self.stored)
 
-    def save(self, record: Record) -> None:
+    def save(self, record: VoterRecord) -> None:
         stored = Stored(
             self.group,
             self.name,
@@ -310,22 +317,22 @@ class Booth(Party):
         self.stored = stored
 
     def send(self, to: str, message: Any) -> None:
-        dialler = self.diallers.get(to)
-        if dialler is not None:
-            dialler.say(message)
+        reconnector = self.reconnectors.get(to)
+        if reconnector is not None:
+            reconnector.say(message)
 
-    def answer(self, peer: Peer, vouch: Vouch) -> None:
-        line = self.members.get(peer)
-        if line is not None:
-            line.say(vouch)
+    def answer(self, peer: Peer, ack: HeartbeatAck) -> None:
+        connection = self.members.get(peer)
+        if connection is not None:
+            connection.say(ack)
 
-    def decided(self, decision: Decision) -> None:
-        for line in set(self.members.values()):
-            line.say(Ruling(decision))
+    def decided(self, view: View) -> None:
+        for connection in set(self.members.values()):
+            connection.say(ViewDecided(view))
         self.redial()
-        for name in decision.electors:
-            self.send(name, Ruling(decision))
-        self.orders.decided(decision)
+        for name in view.electors:
+            self.send(name, ViewDecided(view))
+        self.orders.decided(view)
 
     def wake_at(self, when: float) -> None:
         if self.timer is not None:
@@ -334,22 +341,22 @@ class Booth(Party):
 
     def tick(self) -> None:
         self.timer = None
-        if self.office is None:
+        if self.driver is None:
             return
         try:
-            self.office.tick(self.clock())
+            self.driver.tick(self.clock())
         except RegistryError as problem:
             self.cannot_write(problem)
-        for dialler in self.diallers.values():
-            dialler.hang_up_if_silent(2 * self.lease_s)
+        for reconnector in self.reconnectors.values():
+            reconnector.hang_up_if_silent(2 * self.lease_s)
 
     def close(self) -> None:
         self.closed = True
         for timer in (self.timer, self.retry):
             if timer is not None:
                 timer.cancel()
-        for dialler in self.diallers.values():
-            dialler.stop()
+        for reconnector in self.reconnectors.values():
+            reconnector.stop()
         for guest in list(self.guests):
             if guest.transport is not None:
                 guest.transport.abort()
@@ -360,8 +367,8 @@ class Booth(Party):
 class VoterProcess:
     """A voter that is no member: `peerlock node --voter`."""
 
-    def __init__(self, booth: Booth) -> None:
-        self.booth = booth
+    def __init__(self, voter_server: VoterServer) -> None:
+        self.voter_server = voter_server
 
     async def run(self, ended: asyncio.Event) -> None:
         tasks: set[asyncio.Task[Any]] = set()
@@ -373,15 +380,15 @@ class VoterProcess:
             return task
 
         try:
-            await self.booth.open(spawn)
+            await self.voter_server.open(spawn)
             await ended.wait()
         finally:
-            self.booth.close()
+            self.voter_server.close()
             for task in tasks:
                 task.cancel()
 
 
-def booth_for(group: str, settings: Any) -> Booth:
+def voter_server_for(group: str, settings: Any) -> VoterServer:
     """A voter of its own, from the settings of its group."""
     if settings.voters is None:
         raise UsageError("A voter needs the list of voters: [voters] in --config, or PEERLOCK_VOTERS.")
@@ -396,7 +403,7 @@ def booth_for(group: str, settings: Any) -> Booth:
     else:
         make_private(directory_for(group))
         path = directory_for(group) / f"embedded-{settings.name}"
-    return Booth(
+    return VoterServer(
         check_name("group", group), settings.name, voters, path, checked_lease(settings.lease_s),
         tls=tls, first_start=bool(settings.first_start), bind=settings.bind,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""One lock at one node: who waits for it here, who holds it, and its seat in the group.
+"""One lock at one node: who waits for it here, who holds it, and its part in the group.
 
 For each lock a node makes one request at a time, whoever waits here: local waiters queue first come first served behind it,
 and local readers share one. When a hold ends and another local waiter wants the lock in the same mode, it gets it without a
@@ -8,19 +8,19 @@ section and asks again like everybody.
 A `Ticket` is one wish and what became of it. Whoever made the ticket owns the lock while its state is HELD; no thread
 and no task does. A ticket that is cancelled while it waits leaves the queue, and its request is adopted by the next
 local waiter; the papers have no way to take a request back, so if there is none, the lock is left as soon as it is
-entered (`Seat.settle`).
+entered (`Participant.settle`).
 
-A desk is a seat with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out with the
+A local lock is a participant with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out with the
 lock's name, the epoch and the clock.
 
 **Who is told of a request.** Everybody, say Suzuki and Kasami, for nobody knows where the privilege is. But who has just passed
-it on knows, for a moment: it is with the one it went to, and will be with the first of the queue that went along, the heir.
-Where all members want a lock all the time, each asks again right after it has passed the lock on; then the heir is told at
+it on knows, for a moment: it is with the one it went to, and will be with the first of the queue that went along, the *successor*.
+Where all members want a lock all the time, each asks again right after it has passed the lock on; then the successor is told at
 once, and the others only if the request was not granted within the time that everybody needs to have its turn (a
 millisecond with five members; where turns take longer, all are told at once). An entry costs two messages then, not N, and
 wakes up one process in vain, not N - 2. To the algorithm that is a slow network. What is held back is dropped when the
-request is granted: a request that nobody waits for any more says nothing (`Grant.heir` is the promise of an algorithm that
-it is so; most do not give it). If the heir has had the lock and passed it on before it heard, the request waits for that
+request is granted: a request that nobody waits for any more says nothing (`Grant.successor` is the promise of an algorithm that
+it is so; most do not give it). If the successor has had the lock and passed it on before it heard, the request waits for that
 millisecond.
 """
 
@@ -33,40 +33,56 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from peerlock.contract import Ask, Grant, Key, Mode, Node, Out, Wire
+from peerlock.contract import Ask, Grant, Key, Mode, NodeId, Out, Wire
 from peerlock.errors import LockLost, PeerlockError
-from peerlock.node.locks.participant import Seat
+from peerlock.node.locks.participant import Participant
 from peerlock.node.locks.ticket import DONE, FAILED, HELD, LOST, WAITING, Ticket
-from peerlock.node.wire import LENGTH, LockStatus, Said, WaiterStatus, packed
-from peerlock.node.wire_algorithms import Spoken
+from peerlock.node.wire import LENGTH, LockMessage, LockStatus, WaiterStatus, packed
+from peerlock.node.wire_algorithms import WireAlgorithm
 
 if TYPE_CHECKING:
-    from peerlock.node.locks.table import Table
+    from peerlock.node.locks.table import LockTable
 
-MANY = 50_000  # messages that a peer has not acknowledged: nothing more is asked until it has
-SOON_S = 0.0001  # after it has passed a lock on a node knows where it is
-SLOW = 4  # times as long as everybody needs to have its turn: then nothing is gained by telling the heir first
-FEW = 3  # members: too few to spare messages
+MAX_UNACKED = 50_000  # messages that a peer has not acknowledged: nothing more is asked until it has
+SUCCESSOR_KNOWN_S = 0.0001  # after it has passed a lock on a node knows where it is
+# Turns that take so many times as long as all members need: then telling the successor first gains nothing.
+SLOW_TURN_FACTOR = 4
+SMALL_GROUP_MEMBERS = 3  # members: too few to spare messages
 
 
-class Desk(Seat):
+class LocalLock(Participant):
     """One lock at this node, with its waiters.
 
     **A round trip that changes nothing is not made twice.** An algorithm is a pure state machine. If a request was
     granted at once, the release ended at once, nothing was sent and the state is what it was before, then the same
-    request will do the same again, until the algorithm is told something. Such a desk is `free`: it grants and takes
+    request will do the same again, until the algorithm is told something. Such a lock is `free`: it grants and takes
     back without asking the algorithm, and makes up for the request (`catch_up`) when something comes. States are compared
     only after a round trip that sent nothing (`quiet`): where others compete, that would be in vain.
     """
 
     __slots__ = (
-        "asked", "asked_at", "before", "free", "heir", "holder", "late", "left_at", "name", "priority", "queue", "quiet",
-        "sharers", "spoken", "streak", "table", "waited",
+        "asked",
+        "asked_at",
+        "before",
+        "free",
+        "holder",
+        "left_at",
+        "name",
+        "priority",
+        "queue",
+        "quiet",
+        "sharers",
+        "streak",
+        "successor",
+        "table",
+        "waited",
+        "wire_algorithm",
+        "withheld",
     )  # fmt: skip
 
-    def __init__(self, name: str, spoken: Spoken, table: Table) -> None:
+    def __init__(self, name: str, wire_algorithm: WireAlgorithm, table: LockTable) -> None:
         super().__init__()
-        self.name, self.spoken, self.table = name, spoken, table
+        self.name, self.wire_algorithm, self.table = name, wire_algorithm, table
         self.holder: Ticket | None = None
         self.sharers: list[Ticket] | None = None  # further readers of this node
         self.queue: deque[Ticket] | None = None  # waiters, first come first served
@@ -76,23 +92,31 @@ class Desk(Seat):
         self.free = False
         self.quiet = False  # the last round trip sent nothing, and nothing has come since
         self.before: Key | None = None  # the algorithm's state before a request that was granted at once
-        self.heir: Node | None = None  # who gets the lock after the one it was last passed on to
+        self.successor: NodeId | None = None  # who gets the lock after the one it was last passed on to
         self.left_at = 0.0  # when it was last left here
-        self.late: list[tuple[Node, Wire]] = []  # requests that only the heir was told of
+        self.withheld: list[tuple[NodeId, Wire]] = []  # requests that only the successor was told of
         self.asked_at = inf  # when the group was asked for what somebody waits for here
         self.waited = inf  # for how long this node waited, the last time that it had to
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
-    def send(self, to: Node, message: Wire, body: Raw | None = None) -> None:
+    def send(self, to: NodeId, message: Wire, body: Raw | None = None) -> None:
         """`body` is what the message is packed to, if that is known: then it is not done again for each addressee."""
         table = self.table
-        if self.heir is not None and to != self.heir and self.can_wait(to, message):
+        if self.successor is not None and to != self.successor and self.withholds(to, message):
             return
         session, epoch = table.sessions[to], table.epoch
         assert session is not None, f"{self.name}: sent {message} to itself"
         frame = packed(
-            Said(session.seq + 1, session.received, epoch, self.name, self.spoken.number, self.clock, body or message)  # type: ignore[arg-type]
+            LockMessage(
+                session.seq + 1,
+                session.received,
+                epoch,
+                self.name,
+                self.wire_algorithm.number,
+                self.clock,
+                body or message,  # type: ignore[arg-type]
+            )
         )
         about = self.name if isinstance(message, Ask) and message.supersedes else ""
         session.post(epoch, LENGTH.pack(len(frame)) + frame, about)
@@ -100,61 +124,66 @@ class Desk(Seat):
         table.messages += 1
         if not session.linked:
             table.alarm()
-        if len(session.kept) > MANY:
+        if len(session.kept) > MAX_UNACKED:
             table.choked, table.open = True, False
-        if table.told and self.name in table.told:
-            table.told[self.name].sent(self, to, message, session.seq)
+        if table.observers and self.name in table.observers:
+            table.observers[self.name].sent(self, to, message, session.seq)
         if isinstance(message, Grant):
-            self.heir = message.heir()
+            self.successor = message.successor()
 
-    def can_wait(self, to: Node, message: Wire) -> bool:
-        """A request, and the heir hears of it. In a trace there is everything that the algorithm says."""
+    def withholds(self, to: NodeId, message: Wire) -> bool:
+        """A request, and the successor hears of it. In a trace there is everything that the algorithm says."""
         table = self.table
-        heir = table.sessions[self.heir or 0]
-        if len(table.sessions) - 1 <= FEW or heir is None or not heir.linked or self.name in table.told:
+        successor = table.sessions[self.successor or 0]
+        if (
+            len(table.sessions) - 1 <= SMALL_GROUP_MEMBERS
+            or successor is None
+            or not successor.linked
+            or self.name in table.observers
+        ):
             return False
         if not isinstance(message, Ask):
             return False
-        self.late.append((to, message))
-        table.hold_back(self)
+        self.withheld.append((to, message))
+        table.withhold(self)
         return True
 
-    def late_at(self) -> float:
+    def withheld_until(self) -> float:
         """When the others are told. Not before twice the time that the last wait took: where turns are slow for a while,
         telling everybody would make them slower still.
         """
-        return self.left_at + max(self.table.later_s, 2 * self.waited)
+        return self.left_at + max(self.table.withhold_s, 2 * self.waited)
 
-    def send_late(self) -> None:
-        self.heir = None
-        late, self.late = self.late, []
-        for to, message in late:
+    def send_withheld(self) -> None:
+        self.successor = None
+        withheld, self.withheld = self.withheld, []
+        for to, message in withheld:
             self.send(to, message)
 
-    def broadcast(self, to: Iterable[Node], message: Wire) -> None:
+    def broadcast(self, to: Iterable[NodeId], message: Wire) -> None:
         body = Raw(packed(message))
         for j in to:
             self.send(j, message, body)
 
     def enter(self) -> None:
         self.at = "inside"
-        if self.late:
-            self.late = []
-        if self.table.told:
+        if self.withheld:
+            self.withheld = []
+        if self.table.observers:
             self.tell("entered")
 
     def idle(self) -> None:
         self.at = "idle"
-        if self.table.told:
+        if self.table.observers:
             self.tell("idled")
 
     def ask(self, out: Out[Any]) -> None:
-        if self.table.told:
+        if self.table.observers:
             self.tell("asked")
         self.algorithm.request(self.mode, out)
 
     def leave(self, out: Out[Any]) -> None:
-        if self.table.told:
+        if self.table.observers:
             self.tell("left")
         self.algorithm.release(out)
 
@@ -165,7 +194,7 @@ class Desk(Seat):
 
     def acquire(self, ticket: Ticket, now: float) -> None:
         """The ticket is HELD afterwards, or it waits."""
-        ticket.desk = self
+        ticket.local_lock = self
         table = self.table
         if now >= table.until:
             table.lapse(now)
@@ -173,8 +202,8 @@ class Desk(Seat):
             # The way of almost every entry that nobody competes for.
             mode = ticket.mode
             if not self.free or self.mode != mode:
-                if self.heir is not None:
-                    self.still_the_heir(now)
+                if self.successor is not None:
+                    self.still_the_successor(now)
                 self.ask_at_once(mode)
             if self.free or self.is_inside():
                 self.want = mode
@@ -203,16 +232,16 @@ class Desk(Seat):
         if ticket.state == WAITING:
             table.alarm()
             if self.at == "asked":
-                table.stay_awake(self)
+                table.spin(self)
 
     def due_at(self) -> float:
         """When this node, if somebody waits here, is likely to be granted the lock: after as long as the last time."""
         return self.asked_at + self.waited if self.queue else inf
 
-    def still_the_heir(self, now: float) -> None:
+    def still_the_successor(self, now: float) -> None:
         """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
-        if now > self.left_at + SOON_S or self.waited > SLOW * self.table.later_s:
-            self.heir = None
+        if now > self.left_at + SUCCESSOR_KNOWN_S or self.waited > SLOW_TURN_FACTOR * self.table.withhold_s:
+            self.successor = None
 
     def ask_at_once(self, mode: Mode) -> None:
         """Ask the algorithm, and see whether that was a message's work."""
@@ -231,7 +260,7 @@ class Desk(Seat):
         return self.at == "inside"
 
     def catch_up(self) -> None:
-        """A free desk asks its algorithm after all: nothing is free once something comes."""
+        """A free lock asks its algorithm after all: nothing is free once something comes."""
         if self.free:
             self.free = False
             if self.has:
@@ -275,7 +304,7 @@ class Desk(Seat):
         """Leave the critical section; nobody here wants it."""
         sent, before, self.before = self.table.messages, self.before, None
         self.at, self.left_at = "ending", now
-        if self.table.told:
+        if self.table.observers:
             self.tell("left")
         self.algorithm.release(self)
         if self.table.disputes and self.name in self.table.disputes:
@@ -286,7 +315,7 @@ class Desk(Seat):
             and self.quiet
             and self.at == "idle"  # type: ignore[comparison-overlap]
             and self.algorithm.key() == before
-            and not self.table.told
+            and not self.table.observers
         )
 
     def share_ends(self, ticket: Ticket) -> None:
@@ -333,17 +362,17 @@ class Desk(Seat):
 
     # -- what comes of it ------------------------------------------------------------------------------
 
-    def hear(self, source: Node, clock: int, message: Wire, seq: int, now: float) -> None:
+    def hear(self, source: NodeId, clock: int, message: Wire, seq: int, now: float) -> None:
         """A message of the algorithm."""
-        if self.table.told and self.name in self.table.told:
-            self.table.told[self.name].received(self, source, message, seq)
+        if self.table.observers and self.name in self.table.observers:
+            self.table.observers[self.name].received(self, source, message, seq)
         if self.free or self.quiet:
             self.catch_up()
         if self.has:
             self.asked = True
         self.receive(source, clock, message, self)
         if self.at == "asked":
-            self.table.stay_awake(self)
+            self.table.spin(self)
         elif not self.has:  # else there is nothing to agree upon
             self.settled(now)
 
@@ -358,19 +387,19 @@ class Desk(Seat):
             self.catch_up()
         if table.choked and self.at == "idle":
             return
-        if self.heir is not None:
-            self.still_the_heir(now)
+        if self.successor is not None:
+            self.still_the_successor(now)
         if self.priority:
             self.algorithm.increment = self.priority
         before = self.at
-        match self.settle(table.gate, self):
+        match self.settle(table.may_hold, self):
             case "granted":
                 self.asked, self.streak = False, 0
                 if self.asked_at < inf:
                     self.waited, self.asked_at = now - self.asked_at, inf
                 self.admit(now)
-            case "knock":
-                table.knock()
+            case "request_hold":
+                table.request_hold()
         if self.at == "asked" != before:
             self.asked_at = now
 
@@ -415,7 +444,7 @@ class Desk(Seat):
     def drop(self) -> None:
         super().drop()
         self.free, self.quiet, self.before = False, False, None
-        self.heir, self.late = None, []
+        self.successor, self.withheld = None, []
         self.asked_at = inf
 
     def lose(self, sentence: str) -> list[Ticket]:
@@ -434,15 +463,15 @@ class Desk(Seat):
         return max(0.0, now - self.queue[0].since) if self.queue and not self.has else -1.0
 
     def tell(self, what: str) -> None:
-        told = self.table.told.get(self.name)
-        if told is not None:
-            getattr(told, what)(self)
+        observers = self.table.observers.get(self.name)
+        if observers is not None:
+            getattr(observers, what)(self)
 
     def status(self, now: float) -> LockStatus:
         holder = self.holder
         return LockStatus(
             self.name,
-            self.spoken.chosen.name,
+            self.wire_algorithm.name,
             self.held(),
             holder.fence if holder else None,
             now - holder.since if holder else None,

@@ -24,29 +24,31 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any, Literal, Self, TypeAlias
 
-from peerlock.algorithms import Chosen
-from peerlock.contract import Key, Members, Mode, Neighbours, Node, Out, Ring, Shape
+from peerlock.algorithms import AlgorithmSpec
+from peerlock.contract import Key, Members, Mode, Neighbours, NodeId, Out, Ring, Shape
 
 At: TypeAlias = Literal["idle", "asked", "inside", "ending"]
-Settled: TypeAlias = Literal["granted", "knock"] | None  # ours now; ours as soon as the gate is open; nothing new
+Settled: TypeAlias = (
+    Literal["granted", "request_hold"] | None
+)  # ours now; ours as soon as the registry allows it; nothing new
 
 
-def shape_for(chosen: Chosen, me: Node, size: int, home: Node) -> Shape:
+def shape_for(spec: AlgorithmSpec, me: NodeId, size: int, home: NodeId) -> Shape:
     """The members 1 to `size` in the shape that an algorithm needs.
 
     Everybody sees them in its own order, those after itself first. Where the papers say "for all j", whoever comes first
     would else be the same for all: of the nodes that a holder of Suzuki's and Kasami's privilege finds waiting, the one
     with the lowest number.
     """
-    if chosen.needs.shape is Ring:
+    if spec.needs.shape is Ring:
         return Ring(left=(me - 2) % size + 1, right=me % size + 1, home=home)
     everybody = (*range(me, size + 1), *range(1, me))
-    if chosen.needs.shape is Neighbours:
+    if spec.needs.shape is Neighbours:
         return Neighbours(tuple(j for j in everybody if j != me), home)
     return Members(everybody, home)
 
 
-class Seat:
+class Participant:
     # Not a Struct: plain slots are written several times as fast, and every entry writes some.
     __slots__ = ("algorithm", "at", "clock", "has", "mode", "want")
 
@@ -72,20 +74,20 @@ class Seat:
         """What a report says of this lock."""
         return self.want if self.has else None
 
-    def start(self, chosen: Chosen, me: Node, size: int, home: Node, inside: Mapping[Node, Mode]) -> None:
+    def start(self, spec: AlgorithmSpec, me: NodeId, size: int, home: NodeId, inside: Mapping[NodeId, Mode]) -> None:
         """A new epoch. What the users want is as it was; `inside` is what was reported."""
         assert not self.has or inside.get(me) == self.want, f"{self.key()} was not reported: {inside}"
-        self.algorithm = chosen.start(me, shape_for(chosen, me, size, home), inside)
+        self.algorithm = spec.start(me, shape_for(spec, me, size, home), inside)
         self.at, self.mode = ("inside", inside[me]) if me in inside else ("idle", "write")
         self.clock = 0
 
-    def settle(self, gate: bool, out: Out[Any]) -> Settled:
-        """Make algorithm and users agree. Only while an epoch runs. `out` tells the seat of `enter` and `idle`."""
+    def settle(self, may_hold: bool, out: Out[Any]) -> Settled:
+        """Make algorithm and users agree. Only while an epoch runs. `out` tells the participant of `enter` and `idle`."""
         while not self.has:
             if self.at == "inside":
                 if self.want == self.mode:
-                    if not gate:
-                        return "knock"
+                    if not may_hold:
+                        return "request_hold"
                     self.has = True
                     self.clock += 1
                     return "granted"
@@ -104,7 +106,7 @@ class Seat:
     def leave(self, out: Out[Any]) -> None:
         self.algorithm.release(out)
 
-    def receive(self, source: Node, clock: int, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, clock: int, message: Any, out: Out[Any]) -> None:
         """A message of this epoch; the caller settles."""
         if clock > self.clock:
             self.clock = clock

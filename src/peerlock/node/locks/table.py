@@ -1,6 +1,6 @@
 """The locks of one node, by name.
 
-Any number of them; a lock that nobody has used costs nothing, and idle ones are forgotten with the epoch. Each has a desk
+Any number of them; a lock that nobody has used costs nothing, and idle ones are forgotten with the epoch. Each is a local lock
 (`local_lock.py`). What all of them share is here: the epoch and its members, whether the node may believe what its algorithms
 say and until when, what is to be written after an event, and the counters.
 """
@@ -15,182 +15,191 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from peerlock.contract import Mode, Node, Out, State
+from peerlock.contract import Mode, NodeId, Out, State
 from peerlock.errors import Disagreement
 from peerlock.node.locks.fence import CLOCK_BITS, fence
-from peerlock.node.locks.local_lock import MANY, Desk
-from peerlock.node.locks.ticket import Limits, Ticket, Told
+from peerlock.node.locks.local_lock import MAX_UNACKED, LocalLock
+from peerlock.node.locks.ticket import Limits, LockObserver, Ticket
 from peerlock.node.session import Session
 from peerlock.node.wire import LockReport, LockStatus
-from peerlock.node.wire_algorithms import DEFAULT, Spoken, is_spoken, spoken
+from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm, is_known_algorithm, wire_algorithm
 
-OFTEN = 1 << 18  # grants
-LATER_S = 0.0002  # for each member, at least: then a request that was told to the heir alone is told to the others
-LATEST_S = 0.005  # however many there are: most of them may want nothing
+CLOCK_CHECK_GRANTS = 1 << 18  # after so many grants the clocks are looked at
+WITHHOLD_S_PER_MEMBER = 0.0002  # then a request that was sent to the successor alone is sent to the others
+MAX_WITHHOLD_S = 0.005  # however many there are: most of them may want nothing
 NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 24)  # a clock that needs a new epoch
 
 
-class Table:
+class LockTable:
     """All locks of one node."""
 
     def __init__(
         self,
         limits: Limits,
         alarm: Callable[[], None],
-        knock: Callable[[], None],
+        request_hold: Callable[[], None],
         full: Callable[[], None],
         lapse: Callable[[float], None],
-        remind: Callable[[float], None],
-        stay_awake: Callable[[Desk], None],
+        on_withheld_due: Callable[[float], None],
+        spin: Callable[[LocalLock], None],
     ) -> None:
         self.limits = limits
-        # How the node is told that somebody waits, that the gate is needed, that there are too many locks, that the
-        # lease is over, when requests are to be sent that were held back, and that what somebody waits for may come at once.
-        self.alarm, self.knock, self.full, self.lapse = alarm, knock, full, lapse
-        self.remind, self.stay_awake = remind, stay_awake
-        self.desks: dict[str, Desk] = {}
-        self.opening: dict[str, Opening] = {}  # of each lock that was reported
+        # Calls into the core: start the tick timer; ask to hold; request an epoch; expire the lease; set the timer of
+        # withheld requests; spin, because what a waiter waits for may come at once.
+        self.alarm, self.request_hold, self.full, self.lapse = alarm, request_hold, full, lapse
+        self.on_withheld_due, self.spin = on_withheld_due, spin
+        self.locks: dict[str, LocalLock] = {}
+        self.opening: dict[str, LockStart] = {}  # of each lock that was reported
         self.disputes: frozenset[str] = frozenset()  # locks that no member can enter in this epoch
-        self.me: Node = 0
+        self.me: NodeId = 0
         self.sessions: list[Session | None] = []  # by number, from 1
         self.epoch = 0
         self.first_fence = 0  # of the epoch; a clock is added to it
         self.running = False  # an epoch runs, unwedged
-        self.gate = False  # the node may believe
+        self.may_hold = False  # the registry allows this node to hold locks
         self.until = inf  # and until then: looked at wherever a lock is granted
         self.open = False  # both, and no peer is far behind
         self.choked = False  # one is
         self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
-        self.late: dict[Desk, None] = {}  # who may have held something back
-        self.reminded = False  # a reminder is under way
-        self.later_s = LATER_S
+        self.withheld: dict[LocalLock, None] = {}  # who may have held something back
+        self.withheld_timer_set = False  # a reminder is under way
+        self.withhold_s = WITHHOLD_S_PER_MEMBER
         self.bound = limits.idle_locks
         self.looked = 0  # grants when the clocks were last looked at
         # for the metrics
         self.grants = self.waits = self.losses = self.messages = 0
         self.wait_s = self.hold_s = 0.0
         self.waited: dict[float, int] = dict.fromkeys((0.001, 0.01, 0.1, 1.0, 10.0, float("inf")), 0)
-        self.told: dict[str, Told] = {}
+        self.observers: dict[str, LockObserver] = {}
 
     # -- locks ---------------------------------------------------------------------------------------
 
-    def desk(self, name: str, wanted: Spoken) -> Desk:
-        """The desk of a lock; the algorithm is the one the group uses for it, else the one that is wanted."""
-        desk = self.desks.get(name)
-        if desk is None:
+    def local_lock(self, name: str, wanted: WireAlgorithm) -> LocalLock:
+        """The local lock of that name; the algorithm is the one the group uses for it, else the one that is wanted."""
+        local_lock = self.locks.get(name)
+        if local_lock is None:
             opening = self.opening.get(name)
             number = wanted.number if opening is None else opening.algorithm
-            desk = self.desks[name] = Desk(name, spoken(number), self)
+            local_lock = self.locks[name] = LocalLock(name, wire_algorithm(number), self)
             if self.running:
-                self.start(desk)
-            if len(self.desks) > self.bound:
+                self.start(local_lock)
+            if len(self.locks) > self.bound:
                 self.full()
-        return desk
+        return local_lock
 
-    def start(self, desk: Desk) -> None:
-        opening = self.opening.get(desk.name, NOTHING)
-        desk.start(desk.spoken.chosen, self.me, len(self.sessions) - 1, self.home(desk.name), opening.inside)
+    def start(self, local_lock: LocalLock) -> None:
+        opening = self.opening.get(local_lock.name, NOTHING)
+        local_lock.start(
+            local_lock.wire_algorithm.spec,
+            self.me,
+            len(self.sessions) - 1,
+            self.home(local_lock.name),
+            opening.inside,
+        )
         if opening.disputed:
-            desk.algorithm = Disputed(self.me in opening.inside)
+            local_lock.algorithm = Disputed(self.me in opening.inside)
         elif older := opening.older(self.me):
-            desk.algorithm.after(older)
+            local_lock.algorithm.after(older)
 
-    def home(self, name: str) -> Node:
+    def home(self, name: str) -> NodeId:
         """Where a token starts when nobody is inside: the same for all members, another one for each lock."""
         return crc32(name.encode()) % (len(self.sessions) - 1) + 1
 
     def set_open(self) -> None:
-        self.open = self.running and self.gate and not self.choked
+        self.open = self.running and self.may_hold and not self.choked
 
     def extend(self, until: float, now: float) -> None:
         """A lease that runs runs on. May be called by another thread, while this one is busy with something else."""
-        if self.gate and now < self.until < until:
+        if self.may_hold and now < self.until < until:
             self.until = until
 
-    def busy(self) -> Iterable[Desk]:
-        return [desk for desk in self.desks.values() if desk.want is not None]
+    def busy(self) -> Iterable[LocalLock]:
+        return [local_lock for local_lock in self.locks.values() if local_lock.want is not None]
 
     def waiting(self) -> bool:
-        return any(desk.queue for desk in self.desks.values() if desk.want is not None)
+        return any(local_lock.queue for local_lock in self.locks.values() if local_lock.want is not None)
 
     # -- epochs --------------------------------------------------------------------------------------
 
     def report(self, now: float) -> tuple[LockReport, ...]:
         return tuple(
-            LockReport(desk.name, desk.spoken.number, desk.held(), desk.waited_for(now)) for desk in self.busy()
+            LockReport(local_lock.name, local_lock.wire_algorithm.number, local_lock.held(), local_lock.waited_for(now))
+            for local_lock in self.busy()
         )
 
     def begin(
         self,
         epoch: int,
-        me: Node,
+        me: NodeId,
         sessions: list[Session | None],
-        reports: Iterable[tuple[Node, tuple[LockReport, ...]]],
+        reports: Iterable[tuple[NodeId, tuple[LockReport, ...]]],
         now: float,
     ) -> None:
         """A new epoch starts: idle locks are forgotten, the others start from what was reported."""
         self.epoch, self.first_fence, self.me, self.sessions, self.choked = epoch, fence(epoch, 0), me, sessions, False
         self.opening = opened(reports)
         self.disputes = frozenset(name for name, opening in self.opening.items() if opening.disputed)
-        old, self.desks = self.desks, {}
+        old, self.locks = self.locks, {}
         self.running = True
         self.set_open()
-        for name, desk in old.items():
-            if desk.want is not None or me in self.opening.get(name, NOTHING).inside:
-                self.desks[name] = desk
+        for name, local_lock in old.items():
+            if local_lock.want is not None or me in self.opening.get(name, NOTHING).inside:
+                self.locks[name] = local_lock
             else:
-                desk.at, desk.free = "ending", False  # whoever still has this desk looks for the new one
-        self.late, self.later_s = {}, min(LATEST_S, LATER_S * (len(sessions) - 1))
-        self.bound = max(self.limits.idle_locks, 2 * len(self.desks))
+                local_lock.at, local_lock.free = "ending", False  # whoever still has this object looks for the new one
+        self.withheld, self.withhold_s = {}, min(MAX_WITHHOLD_S, WITHHOLD_S_PER_MEMBER * (len(sessions) - 1))
+        self.bound = max(self.limits.idle_locks, 2 * len(self.locks))
         self.looked = self.grants
-        for desk in list(self.desks.values()):
-            opening = self.opening.get(desk.name)
-            number = desk.spoken.number if opening is None else opening.algorithm
-            if number != desk.spoken.number and desk.want is not None:
-                desk.fail(disagreement(desk, spoken(number), "the group"))
-            if number != desk.spoken.number:
-                desk.spoken = spoken(number)
-            desk.asked, desk.streak = False, 0
-            desk.free, desk.quiet, desk.before = False, False, None
-            desk.heir, desk.late = None, []
-            self.start(desk)
-        for desk in list(self.desks.values()):
-            desk.settled(now)
+        for local_lock in list(self.locks.values()):
+            opening = self.opening.get(local_lock.name)
+            number = local_lock.wire_algorithm.number if opening is None else opening.algorithm
+            if number != local_lock.wire_algorithm.number and local_lock.want is not None:
+                local_lock.fail(disagreement(local_lock, wire_algorithm(number), "the group"))
+            if number != local_lock.wire_algorithm.number:
+                local_lock.wire_algorithm = wire_algorithm(number)
+            local_lock.asked, local_lock.streak = False, 0
+            local_lock.free, local_lock.quiet, local_lock.before = False, False, None
+            local_lock.successor, local_lock.withheld = None, []
+            self.start(local_lock)
+        for local_lock in list(self.locks.values()):
+            local_lock.settled(now)
 
     def clocks_run_out(self) -> bool:
         """Is a clock so near its end that a new epoch is needed? Looked at before it could have got there unseen."""
-        if self.grants - self.looked < OFTEN:
+        if self.grants - self.looked < CLOCK_CHECK_GRANTS:
             return False
         self.looked = self.grants
-        return any(desk.clock > NEAR_THE_END for desk in self.desks.values())
+        return any(local_lock.clock > NEAR_THE_END for local_lock in self.locks.values())
 
     def unchoke(self, now: float) -> None:
         """Go on asking, if whoever was far behind has caught up."""
-        if self.choked and not any(session is not None and len(session.kept) > MANY // 2 for session in self.sessions):
+        if self.choked and not any(
+            session is not None and len(session.kept) > MAX_UNACKED // 2 for session in self.sessions
+        ):
             self.choked = False
             self.set_open()
-            for desk in list(self.busy()):
-                desk.settled(now)
+            for local_lock in list(self.busy()):
+                local_lock.settled(now)
 
-    def hold_back(self, desk: Desk) -> None:
-        self.late[desk] = None
-        if not self.reminded:
-            self.remind(desk.late_at())
-            self.reminded = True
+    def withhold(self, local_lock: LocalLock) -> None:
+        self.withheld[local_lock] = None
+        if not self.withheld_timer_set:
+            self.on_withheld_due(local_lock.withheld_until())
+            self.withheld_timer_set = True
 
-    def send_late(self, now: float) -> None:
+    def send_withheld(self, now: float) -> None:
         """What was held back and is still waited for, but for what is not that old yet."""
-        late, self.late, self.reminded = self.late, {}, False
-        for desk in late:
-            if not self.running or not desk.late:
+        withheld, self.withheld, self.withheld_timer_set = self.withheld, {}, False
+        for local_lock in withheld:
+            if not self.running or not local_lock.withheld:
                 continue
-            if now < desk.late_at() - self.later_s / 2:
-                self.late[desk] = None
+            if now < local_lock.withheld_until() - self.withhold_s / 2:
+                self.withheld[local_lock] = None
             else:
-                desk.send_late()
-        if self.late:
-            self.remind(now + self.later_s)
-            self.reminded = True
+                local_lock.send_withheld()
+        if self.withheld:
+            self.on_withheld_due(now + self.withhold_s)
+            self.withheld_timer_set = True
 
     def wedge(self) -> None:
         self.running = self.open = False
@@ -199,8 +208,8 @@ class Table:
         """The group goes on without this node: nothing is held any more; who waits, waits for the next group."""
         self.wedge()
         lost = self.lose(why)
-        for desk in self.desks.values():
-            desk.drop()
+        for local_lock in self.locks.values():
+            local_lock.drop()
         for ticket in lost:
             ticket.woken()
 
@@ -209,25 +218,29 @@ class Table:
         marked: one may take its time, and another thread may look at the clock, or at its own hold, meanwhile.
         """
         ending = "It was held until now; others may hold it from now on."
-        lost = [t for desk in self.busy() for t in desk.lose(f"The lock {desk.name} is lost: {why}. {ending}")]
-        self.gate, self.until = False, inf
+        lost = [
+            t
+            for local_lock in self.busy()
+            for t in local_lock.lose(f"The lock {local_lock.name} is lost: {why}. {ending}")
+        ]
+        self.may_hold, self.until = False, inf
         self.set_open()
         return lost
 
     def status(self, now: float) -> tuple[LockStatus, ...]:
-        return tuple(desk.status(now) for desk in self.busy())
+        return tuple(local_lock.status(now) for local_lock in self.busy())
 
 
-class Opening(Struct):
+class LockStart(Struct):
     """What a lock starts an epoch from, as all members have reported."""
 
     algorithm: int
-    inside: dict[Node, Mode]
-    waits: list[tuple[float, Node]]  # the oldest first: minus the seconds, and whose
+    inside: dict[NodeId, Mode]
+    waits: list[tuple[float, NodeId]]  # the oldest first: minus the seconds, and whose
     disputed: bool = False  # two members say that they have it, and cannot both
     unknown: bool = False  # a member uses it with an algorithm that is not known here
 
-    def older(self, me: Node) -> int:
+    def older(self, me: NodeId) -> int:
         """How many nodes have waited for longer than this one."""
         for place, (_, node) in enumerate(self.waits):
             if node == me:
@@ -235,22 +248,22 @@ class Opening(Struct):
         return len(self.waits)
 
 
-NOTHING = Opening(0, {}, [])
+NOTHING = LockStart(0, {}, [])
 
 
-def opened(reports: Iterable[tuple[Node, tuple[LockReport, ...]]]) -> dict[str, Opening]:
+def opened(reports: Iterable[tuple[NodeId, tuple[LockReport, ...]]]) -> dict[str, LockStart]:
     """From what each lock starts: the algorithm of a member that is inside, else of the first that waits."""
-    found: dict[str, Opening] = {}
+    found: dict[str, LockStart] = {}
     for number, locks in reports:
         for report in locks:
             opening = found.get(report.lock)
             if opening is None:
-                opening = found[report.lock] = Opening(report.algorithm, {}, [])
-            if not is_spoken(report.algorithm):
+                opening = found[report.lock] = LockStart(report.algorithm, {}, [])
+            if not is_known_algorithm(report.algorithm):
                 # An algorithm that this node does not know: the lock cannot be used here, and the others can.
                 opening.unknown = True
                 continue
-            if not is_spoken(opening.algorithm):
+            if not is_known_algorithm(opening.algorithm):
                 opening.algorithm = report.algorithm
             if report.held is not None:
                 if not opening.inside:
@@ -263,7 +276,9 @@ def opened(reports: Iterable[tuple[Node, tuple[LockReport, ...]]]) -> dict[str, 
     for opening in found.values():
         if opening.unknown:
             opening.disputed = True
-            opening.algorithm = opening.algorithm if is_spoken(opening.algorithm) else spoken(DEFAULT).number
+            opening.algorithm = (
+                opening.algorithm if is_known_algorithm(opening.algorithm) else wire_algorithm(DEFAULT).number
+            )
     return found
 
 
@@ -283,12 +298,12 @@ class Disputed(State):
         self.inside = False
         out.idle()
 
-    def receive(self, source: Node, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
         pass
 
 
-def disagreement(desk: Desk, other: Spoken, who: str) -> Disagreement:
+def disagreement(local_lock: LocalLock, other: WireAlgorithm, who: str) -> Disagreement:
     return Disagreement(
-        f"The lock {desk.name} is used with {desk.spoken.chosen.name} here and with {other.chosen.name} by {who}: "
+        f"The lock {local_lock.name} is used with {local_lock.wire_algorithm.name} here and with {other.name} by {who}: "
         "use the same algorithm everywhere."
     )

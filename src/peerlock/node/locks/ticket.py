@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from peerlock.contract import Mode, Node, Wire
+from peerlock.contract import Mode, NodeId, Wire
 from peerlock.errors import PeerlockError
 
 if TYPE_CHECKING:
-    from peerlock.node.locks.local_lock import Desk
+    from peerlock.node.locks.local_lock import LocalLock
 
 WAITING, HELD, DONE, LOST, FAILED = range(5)
 
@@ -18,7 +18,7 @@ WAITING, HELD, DONE, LOST, FAILED = range(5)
 class Limits(Struct, frozen=True):
     local_grants: int = 8  # in a row at one node while another node asks
     idle_locks: int = 50_000  # that a node remembers before it asks for a new view
-    stay_awake: bool = True  # who waits, for a moment, where that pays
+    spin: bool = True  # who waits, for a moment, where that pays
 
 
 class Ticket:
@@ -29,24 +29,24 @@ class Ticket:
     state: int = WAITING
     fence: int = 0
     since: float = 0.0  # when it began to wait; once held, when it was granted
-    desk: Desk | None = None
+    local_lock: LocalLock | None = None
     error: PeerlockError | None = None
 
     def woken(self) -> None:
         pass
 
 
-class Told(Protocol):
+class LockObserver(Protocol):
     """Who wants to know what an algorithm does: for a trace of one lock."""
 
-    def sent(self, desk: Desk, to: Node, message: Wire, seq: int) -> None: ...
+    def sent(self, local_lock: LocalLock, to: NodeId, message: Wire, seq: int) -> None: ...
 
-    def received(self, desk: Desk, source: Node, message: Wire, seq: int) -> None: ...
+    def received(self, local_lock: LocalLock, source: NodeId, message: Wire, seq: int) -> None: ...
 
-    def asked(self, desk: Desk) -> None: ...
+    def asked(self, local_lock: LocalLock) -> None: ...
 
-    def entered(self, desk: Desk) -> None: ...
+    def entered(self, local_lock: LocalLock) -> None: ...
 
-    def left(self, desk: Desk) -> None: ...
+    def left(self, local_lock: LocalLock) -> None: ...
 
-    def idled(self, desk: Desk) -> None: ...
+    def idled(self, local_lock: LocalLock) -> None: ...

@@ -9,7 +9,7 @@ Two kinds, for voters and for stores, with one face to the shells:
     wants_renewal(), leave()
     tick()
 
-    and of the shell: learned(decision), leased(until), court(peers) make links to these
+    and of the shell: learned(view), leased(until), dial_early(peers) make links to these
 
 A beat is due every quarter of D: so two may be lost and the lease still runs on. Whoever is not a member yet beats
 more often.
@@ -19,23 +19,23 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.store.requests import Request
 
 JOINING_S = 0.2  # between the beats of who is not a member yet
 LOST = 1 / 3  # of a lease: after that an answer will not come
-NO_VIEW = Decision(0, ())
+NO_VIEW = View(0, ())
 
 
-class House(Protocol):
-    """What a residence asks of whoever drives it."""
+class AgentIO(Protocol):
+    """What an agent asks of its shell."""
 
-    def learned(self, decision: Decision) -> None: ...
+    def learned(self, view: View) -> None: ...
 
     def leased(self, until: float) -> None: ...
 
-    def court(self, peers: tuple[Peer, ...]) -> None:
+    def dial_early(self, peers: tuple[Peer, ...]) -> None:
         """Links to these are needed, before we are taken in."""
 
     def left(self) -> None:
@@ -54,24 +54,24 @@ class House(Protocol):
     def refuse(self, sentence: str) -> None:
         """This node cannot be a member, and waiting does not help."""
 
-    def anew(self) -> None:
+    def new_incarnation(self) -> None:
         """This incarnation may have been a member without knowing: another one is needed."""
 
     def steady(self) -> float:
         """The time by a clock that does not count suspension."""
         ...
 
-    def may_beat(self) -> bool:
+    def may_send_heartbeat(self) -> bool:
         """Has the node answered of late? One that hangs loses its locks instead of keeping them from everybody."""
         ...
 
 
-class Residence:
+class MembershipAgent:
     """What both kinds do alike."""
 
-    def __init__(self, house: House, lease_s: float) -> None:
-        self.house, self.lease_s = house, lease_s
-        self.beat_at = 0.0
+    def __init__(self, io: AgentIO, lease_s: float) -> None:
+        self.io, self.lease_s = io, lease_s
+        self.heartbeat_at = 0.0
         self.links: frozenset[Peer] = frozenset()
         self.heard: dict[str, float] = {}  # who decides: when it last answered
         self.since = 0.0  # this incarnation arrived
@@ -89,10 +89,10 @@ class Residence:
         raise NotImplementedError
 
     @property
-    def decision(self) -> Decision:
+    def view(self) -> View:
         raise NotImplementedError
 
-    def beat(self, now: float) -> None:
+    def heartbeat(self, now: float) -> None:
         raise NotImplementedError
 
     def may_join(self, yes: bool) -> None:
@@ -100,63 +100,63 @@ class Residence:
 
     # -- what is the same --------------------------------------------------------------------------------
 
-    def learned(self, decision: Decision) -> None:
-        """Of a tenant or a lodger: a view was decided."""
-        self.beat_at = 0.0  # who is in it beats at once
-        self.house.learned(decision)
+    def learned(self, view: View) -> None:
+        """Of the member: a view was decided."""
+        self.heartbeat_at = 0.0  # who is in it beats at once
+        self.io.learned(view)
 
     def comes_back(self) -> None:
         """It may have been taken in and left out again without hearing of it."""
         self.over = True
-        self.house.anew()
+        self.io.new_incarnation()
 
     def leased(self, until: float) -> None:
-        self.house.leased(until)
+        self.io.leased(until)
 
     def complain(self, sentence: str) -> None:
-        self.house.complain(sentence)
+        self.io.complain(sentence)
 
     def refuse(self, sentence: str) -> None:
-        self.house.refuse(sentence)
+        self.io.refuse(sentence)
 
     def reached(self, peers: frozenset[Peer], now: float) -> None:
         self.links = peers
-        if self.started and not self.over and self.me not in self.decision.members and not self.leaving:
-            self.courting()
-            self.beat_at = 0.0
+        if self.started and not self.over and self.me not in self.view.members and not self.leaving:
+            self.to_dial_early()
+            self.heartbeat_at = 0.0
             self.tick(now)
 
-    def courting(self) -> None:
+    def to_dial_early(self) -> None:
         """Somebody who cannot reach a member would stop the group: it waits outside until it can."""
-        missing = tuple(peer for peer in self.decision.members if peer not in self.links)
+        missing = tuple(peer for peer in self.view.members if peer not in self.links)
         self.may_join(not missing)
         if missing:
-            self.house.court(self.decision.members)
+            self.io.dial_early(self.view.members)
 
     def unreached(self) -> tuple[Peer, ...]:
-        if not self.started or self.me in self.decision.members:
+        if not self.started or self.me in self.view.members:
             return ()
-        return tuple(peer for peer in self.decision.members if peer not in self.links)
+        return tuple(peer for peer in self.view.members if peer not in self.links)
 
     @property
     def every_s(self) -> float:
-        return self.lease_s / 4 if self.me in self.decision.members else min(JOINING_S, self.lease_s / 4)
+        return self.lease_s / 4 if self.me in self.view.members else min(JOINING_S, self.lease_s / 4)
 
     def tick(self, now: float) -> None:
         if not self.started or self.over:
             return
-        if now >= self.beat_at:
-            self.beat_at = now + self.every_s
-            if self.me not in self.decision.members and not self.leaving:
-                self.courting()
-            if self.leaving or self.house.may_beat():
-                self.beat(now)
-        self.house.wake_at(self.next_at(now))
+        if now >= self.heartbeat_at:
+            self.heartbeat_at = now + self.every_s
+            if self.me not in self.view.members and not self.leaving:
+                self.to_dial_early()
+            if self.leaving or self.io.may_send_heartbeat():
+                self.heartbeat(now)
+        self.io.wake_at(self.next_at(now))
 
     def next_at(self, now: float) -> float:
-        return max(now, self.beat_at)
+        return max(now, self.heartbeat_at)
 
     def gone_yet(self, now: float) -> None:
-        if self.leaving and not self.goodbye and self.me not in self.decision.members:
+        if self.leaving and not self.goodbye and self.me not in self.view.members:
             self.goodbye = True
-            self.house.left()
+            self.io.left()

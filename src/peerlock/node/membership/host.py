@@ -48,7 +48,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from peerlock.errors import RegistryError
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 
 ALIVE, HOLDING = 0, 1  # bytes of a member's file
@@ -146,7 +146,7 @@ class HostMember:
         self.asked = False  # it may have been seen in joining/
         self.admitted = False  # some view had this incarnation in it
         self.leaving = False
-        self.known: Decision | None = None  # the newest view that was read
+        self.known: View | None = None  # the newest view that was read
         self.highest = 0  # epoch that was read or decided
         self.suspects: dict[int, int] = {}  # files that may be garbage, and the epoch in which they were seen
 
@@ -310,7 +310,7 @@ class HostMember:
     def epochs(self) -> list[int]:
         return sorted(int(name) for name in self.files.names("views") if name.isdigit())
 
-    def newest(self) -> Decision | None:
+    def newest(self) -> View | None:
         """The view in force, durable."""
         for _ in range(100):
             epochs = self.epochs()
@@ -323,7 +323,7 @@ class HostMember:
             if data is None:
                 continue  # by now it is older than those that are kept
             try:
-                found = msgspec.json.decode(data, type=Decision)
+                found = msgspec.json.decode(data, type=View)
             except msgspec.DecodeError as problem:
                 raise RegistryError(
                     f"{path} in {self.where} cannot be read ({problem}): the group cannot know its members. If no process "
@@ -334,13 +334,13 @@ class HostMember:
             return found
         raise RegistryError(f"{self.where}: views come and go faster than they can be read.")
 
-    def learn(self, view: Decision) -> None:
+    def learn(self, view: View) -> None:
         self.known, self.highest = view, max(self.highest, view.epoch)
 
     def make_durable(self) -> None:
         self.files.sync_directory("views")
 
-    def decide(self, view: Decision) -> bool:
+    def decide(self, view: View) -> bool:
         """Make this the view of its epoch. False: the epoch has one already."""
         assert self.me is not None
         with self.draft(f"{name_of(self.me.id)}-{view.epoch}", msgspec.json.encode(view)) as (draft, _):
@@ -359,7 +359,7 @@ class HostMember:
         """If not, the epoch was decided and its view removed long ago, and no member has read ours."""
         return epochs[-1] == epoch
 
-    def change(self, even_if_the_same: bool = False, without: frozenset[int] = frozenset()) -> Decision | None:
+    def change(self, even_if_the_same: bool = False, without: frozenset[int] = frozenset()) -> View | None:
         """A view of all that are alive and want to be in it. The newest view, whoever decided it."""
         for _ in range(TRIES):
             newest = self.newest()
@@ -377,7 +377,7 @@ class HostMember:
                     return newest
                 excluded = [peer.id for peer in members if peer not in wanted]
                 self.withdraw(excluded)
-                view = Decision(epoch + 1, wanted)
+                view = View(epoch + 1, wanted)
                 if self.try_to_decide(view):
                     self.learn(view)
                     self.admit(wanted)
@@ -389,7 +389,7 @@ class HostMember:
                     self.files.close(proof)
         raise RegistryError(f"{self.where}: other members decided {TRIES} views while this one tried to.")
 
-    def try_to_decide(self, view: Decision) -> bool:
+    def try_to_decide(self, view: View) -> bool:
         try:
             return self.decide(view)
         except FileNotFoundError:
@@ -428,7 +428,7 @@ class HostMember:
                 found.append(peer)
         return found
 
-    def exclude(self, peers: tuple[Peer, ...]) -> tuple[Decision | None, tuple[Peer, ...]]:
+    def exclude(self, peers: tuple[Peer, ...]) -> tuple[View | None, tuple[Peer, ...]]:
         """A view without those that are dead, or hold nothing. The newest view, and those that have to stay."""
         proofs: list[File] = []
         stay: list[Peer] = []
@@ -465,7 +465,7 @@ class HostMember:
 
     # -- tidying up --------------------------------------------------------------------------------------
 
-    def tidy(self, view: Decision, excluded: list[int]) -> None:
+    def tidy(self, view: View, excluded: list[int]) -> None:
         """Remove what nobody needs any more. A failure here loses nothing: the next view tries again."""
         with contextlib.suppress(OSError):
             for incarnation in excluded:
@@ -478,7 +478,7 @@ class HostMember:
             self.files.unlink(path_of(kind, id))
         self.suspects.pop(id, None)
 
-    def sweep(self, newest: Decision) -> None:
+    def sweep(self, newest: View) -> None:
         """Remove what dead processes have left behind.
 
         A process that admits a member has read the newest view and then seen the member's file in joining/. So if a dead

@@ -25,7 +25,7 @@ REMEMBERED = 8  # beats without an answer
 Voter: TypeAlias = Any
 
 
-def promise_s(lease_s: float) -> float:
+def support_s(lease_s: float) -> float:
     """How long a promise of `lease_s` is, on the clock of who gives it."""
     return lease_s * (1 + RHO)
 
@@ -41,7 +41,7 @@ class Lease(State):
     def runs(self, now: float) -> bool:
         return now < self.until
 
-    def beat(self, now: float, number: int = 0) -> int:
+    def heartbeat(self, now: float, number: int = 0) -> int:
         """The number of a beat that is sent now; the next one, if no greater one is given."""
         self.number = max(self.number + 1, number)
         self.sent = (*self.sent, (self.number, now))[-REMEMBERED:]

@@ -7,7 +7,7 @@ from msgspec import Struct
 from peerlock.node.peer import Peer
 
 
-class Decision(Struct, frozen=True, omit_defaults=True):
+class View(Struct, frozen=True, omit_defaults=True):
     """The view of an epoch."""
 
     epoch: int

@@ -29,13 +29,13 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from peerlock.contract import Node, note
+from peerlock.contract import NodeId, note
 
 Who: TypeAlias = Any  # a member: whatever names one incarnation, can be hashed and has an order
 Reports: TypeAlias = tuple[tuple[Who, Any], ...]  # in the order of the members' names
 
 
-class View(Struct):
+class ViewChange(Struct):
     """One member's place in the succession of epochs."""
 
     me: Who
@@ -92,8 +92,8 @@ class View(Struct):
 
     # An algorithm knows its group as the numbers 1 to N; they are the places of the members in their view.
 
-    def number(self, who: Who) -> Node:
+    def number(self, who: Who) -> NodeId:
         return self.members.index(who) + 1
 
-    def member(self, number: Node) -> Who:
+    def member(self, number: NodeId) -> Who:
         return self.members[number - 1]

@@ -4,7 +4,7 @@
     voter  -> member    Vouch       yes, and nobody leaves you out for D; or no; and the newest view
     voter  -> voter     Prepare, Promise, Accept, Accepted, NotYet, Refused: single-decree Paxos, once for each epoch
     voter  -> anybody   Ruling      this view was decided
-    voter  -> voter     Gossip      whom I vouch for, for those who think of leaving somebody out
+    voter  -> voter     Gossip      the members that I support, for voters that consider excluding one
 
 Each frame of a voter is in an envelope with the counter of the sender's record and the highest one that it has seen of
 the addressee: a voter whose record was replaced by an old copy is found out by whoever has talked to it before.
@@ -18,14 +18,14 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import ProtocolError
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.wire import LENGTH
 
 MOST_VOTERS = 16  # a ballot is a round times this, plus the place of who proposes
 
 
-class Beat(Struct, frozen=True, array_like=True, tag=0):
+class Heartbeat(Struct, frozen=True, array_like=True, tag=0):
     number: int
     peer: Peer
     epoch: int  # the newest that it knows to be decided
@@ -34,31 +34,31 @@ class Beat(Struct, frozen=True, array_like=True, tag=0):
     lease_s: float = 0.0  # what it takes a lease to be
 
 
-class Vouch(Struct, frozen=True, array_like=True, tag=1):
+class HeartbeatAck(Struct, frozen=True, array_like=True, tag=1):
     number: int  # of the beat; numbers go on from one incarnation of a node to the next
     ok: bool  # that member is not left out by this voter for D from now on
-    decision: Decision | None = None  # if it is newer than what the member knew
+    view: View | None = None  # if it is newer than what the member knew
     why: str = ""  # not ok
 
 
 class Prepare(Struct, frozen=True, array_like=True, tag=2):
-    decided: Decision  # the newest; the next one is to be decided
+    decided: View  # the newest; the next one is to be decided
     ballot: int
 
 
 class Promise(Struct, frozen=True, array_like=True, tag=3):
     epoch: int
     ballot: int
-    accepted: tuple[int, Decision] | None  # the newest ballot in which this voter has accepted something
-    vouched: tuple[Peer, ...]  # members whom this voter vouches for
+    accepted: tuple[int, View] | None  # the newest ballot in which this voter has accepted something
+    supported: tuple[Peer, ...]  # members that this voter supports
     leavers: tuple[Peer, ...]
     joiners: tuple[Peer, ...] = ()  # who has said here that it wants in
 
 
 class Accept(Struct, frozen=True, array_like=True, tag=4):
-    decided: Decision
+    decided: View
     ballot: int
-    value: Decision
+    value: View
     leavers: tuple[Peer, ...]  # of those that are left out: by their own word
 
 
@@ -68,7 +68,7 @@ class Accepted(Struct, frozen=True, array_like=True, tag=5):
 
 
 class NotYet(Struct, frozen=True, array_like=True, tag=6):
-    """It leaves out somebody whom the sender vouches for; but for no longer than D."""
+    """The view excludes a member that the sender supports; it will for no longer than D."""
 
     epoch: int
     ballot: int
@@ -80,16 +80,16 @@ class Refused(Struct, frozen=True, array_like=True, tag=7):
     promised: int  # to a higher one
 
 
-class Ruling(Struct, frozen=True, array_like=True, tag=8):
-    decision: Decision
+class ViewDecided(Struct, frozen=True, array_like=True, tag=8):
+    view: View
 
 
 class Gossip(Struct, frozen=True, array_like=True, tag=9):
     epoch: int
-    vouched: tuple[Peer, ...]
+    supported: tuple[Peer, ...]
 
 
-class Salute(Struct, frozen=True, array_like=True, tag=10):
+class VoterHello(Struct, frozen=True, array_like=True, tag=10):
     """The first frame each way: who, in which group, which version."""
 
     oldest: int  # version that the sender speaks
@@ -103,7 +103,7 @@ class Salute(Struct, frozen=True, array_like=True, tag=10):
     newest: int = 1  # version that the sender speaks; version 1 did not say
 
 
-class Order(Struct, frozen=True, array_like=True, tag=11):
+class ReplaceVoter(Struct, frozen=True, array_like=True, tag=11):
     """The operator: put this voter in the place of that one."""
 
     old: str
@@ -116,8 +116,8 @@ class Outcome(Struct, frozen=True, array_like=True, tag=12):
     sentence: str
 
 
-Ballot: TypeAlias = Prepare | Promise | Accept | Accepted | NotYet | Refused | Ruling | Gossip
-Word: TypeAlias = Beat | Vouch | Ballot | Salute | Order | Outcome
+Ballot: TypeAlias = Prepare | Promise | Accept | Accepted | NotYet | Refused | ViewDecided | Gossip
+Word: TypeAlias = Heartbeat | HeartbeatAck | Ballot | VoterHello | ReplaceVoter | Outcome
 
 
 class Envelope(Struct, frozen=True, array_like=True):

@@ -1,11 +1,11 @@
 """One of the three or five that decide who the members are.
 
-A voter does two things. It *vouches*: a member that beats is promised that this voter will not leave it out for D.
+A voter does two things. It *supports*: a member that sends a heartbeat is promised that this voter will not exclude it for D.
 And it *votes*: for each epoch the voters decide one view by single-decree Paxos, with the view of the epoch before
 naming them.
 
-    Prepare   ->  Promise    I vote in no lower ballot; this is what I have accepted, and these I vouch for
-    Accept    ->  Accepted   once I vouch for none of those that it leaves out; until then NotYet
+    Prepare   ->  Promise    I vote in no lower ballot; this is what I have accepted, and these I support
+    Accept    ->  Accepted   once I support none of those that it excludes; until then NotYet
     a majority has accepted: the view is decided, and everybody is told
 
 1. A voter accepts a view without m only when its own promises to m have run out, or m has said that it leaves. Who leaves
@@ -13,9 +13,9 @@ naming them.
 2. A voter that has accepted a view without m, or was asked to, renews m no more until that epoch is decided. Without the
    first half somebody would believe who is not in the next view. Without the second two voters block each other for ever:
    one has accepted a view without m and may not take it back, the other renews m again and again and may not accept.
-3. A voter that was restarted has forgotten its promises. It vouches for everybody until D after its start. So does one
+3. A voter that was restarted has forgotten its promises. It supports every member until D after its start. So does one
    that was not a voter in the epoch before, or has not heard of that epoch and the voters have changed since.
-4. A proposer leaves out those that a majority does not vouch for any more, or one end of a pair that cannot talk to each
+4. A proposer excludes the members that a majority no longer supports, or one end of a pair that cannot talk to each
    other; it takes in those that a majority has heard of. If somebody has accepted a view, it proposes that one, as Paxos
    has it.
 5. Who refuses a renewal because of an epoch that is not decided proposes in it itself.
@@ -26,7 +26,7 @@ Why whoever is left out does not believe: m's lease rests on a beat that a major
 on a majority that has accepted it. Some voter is in both. It did not accept before its promise had run out, and then
 the lease that rests on it has, too (`peerlock.node.membership.lease`). After accepting it confirmed nothing (2).
 
-What must survive a crash is in `Record`; the caller makes it durable before anything that `out` was told leaves the
+What must survive a crash is in `VoterRecord`; the caller makes it durable before anything that `out` was told leaves the
 machine. `peerlock.check.protocols.quorum` explores this very object, with each rule taken away in turn.
 """
 
@@ -37,56 +37,56 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from peerlock.contract import State
-from peerlock.node.membership.lease import promise_s
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.lease import support_s
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.quorum.messages import (
     MOST_VOTERS,
     Accept,
     Accepted,
     Ballot,
-    Beat,
     Gossip,
+    Heartbeat,
+    HeartbeatAck,
     NotYet,
     Prepare,
     Promise,
     Refused,
-    Ruling,
-    Vouch,
+    ViewDecided,
 )
 
-EVERYBODY = None  # whom a voter vouches for that does not know whom it has vouched for
+EVERYBODY = None  # a restarted voter has forgotten whom it supports, so it supports every member
 
 
-class Votes(Protocol):
-    """What a voter asks of whoever drives it."""
+class VoterOutput(Protocol):
+    """What a voter asks of its caller."""
 
     def send(self, to: Any, message: Any) -> None:
         """To a voter, by its name."""
 
-    def answer(self, peer: Peer, vouch: Vouch) -> None: ...
+    def answer(self, peer: Peer, ack: HeartbeatAck) -> None: ...
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, view: View) -> None:
         """Everybody who wants to know is to be told."""
 
 
-class Record(Struct, frozen=True):
+class VoterRecord(Struct, frozen=True):
     """What a voter must not forget."""
 
-    decided: Decision
+    decided: View
     promised: int = 0
-    accepted: tuple[int, Decision] | None = None
+    accepted: tuple[int, View] | None = None
 
 
 class Voter(State):
     me: str
     lease_s: float
-    decided: Decision  # the newest view
+    decided: View  # the newest view
     promised: int = 0  # for the epoch after it: the highest ballot that was promised anything
-    accepted: tuple[int, Decision] | None = None
+    accepted: tuple[int, View] | None = None
     # All of the above but the name and D is the record. What follows is forgotten in a crash.
-    vouched: tuple[tuple[Peer | None, float], ...] = ()  # until when
-    doubted: tuple[Peer, ...] = ()  # it was asked to leave them out
+    supported: tuple[tuple[Peer | None, float], ...] = ()  # until when
+    suspected: tuple[Peer, ...] = ()  # it was asked to leave them out
     leavers: tuple[Peer, ...] = ()
     joiners: tuple[Peer, ...] = ()
     apart: tuple[tuple[Peer, Peer], ...] = ()  # the first cannot reach the second
@@ -95,19 +95,19 @@ class Voter(State):
     # its own proposal
     ballot: int = 0
     answers: tuple[tuple[str, Promise], ...] = ()
-    value: Decision | None = None
+    value: View | None = None
     votes: tuple[str, ...] = ()
 
     @classmethod
-    def restarted(cls, me: str, lease_s: float, record: Record, now: float) -> Voter:
+    def restarted(cls, me: str, lease_s: float, record: VoterRecord, now: float) -> Voter:
         made = cls(me, lease_s, record.decided, record.promised, record.accepted)
         if record.decided.members:
-            made.vouch(EVERYBODY, now)
+            made.support(EVERYBODY, now)
         return made
 
     @property
-    def record(self) -> Record:
-        return Record(self.decided, self.promised, self.accepted)
+    def record(self) -> VoterRecord:
+        return VoterRecord(self.decided, self.promised, self.accepted)
 
     @property
     def votes_here(self) -> bool:
@@ -115,69 +115,73 @@ class Voter(State):
 
     # -- promises to members -----------------------------------------------------------------------------
 
-    def vouch(self, peer: Peer | None, now: float) -> None:
-        self.vouched = _put(self.vouched, peer, now + promise_s(self.lease_s))
+    def support(self, peer: Peer | None, now: float) -> None:
+        self.supported = _put(self.supported, peer, now + support_s(self.lease_s))
 
-    def vouches(self, peer: Peer) -> bool:
+    def supports(self, peer: Peer) -> bool:
         if peer in self.leavers:
             return False
-        return any(entry[0] == peer or entry[0] is EVERYBODY for entry in self.vouched)
+        return any(entry[0] == peer or entry[0] is EVERYBODY for entry in self.supported)
 
     def expire(self, now: float) -> None:
         """Promises whose time is over. Called before anything else happens at `now`."""
-        for peer, until in self.vouched:
+        for peer, until in self.supported:
             if until <= now:
                 self.ran_out(peer)
 
     def ran_out(self, peer: Peer | None) -> None:
-        self.vouched = tuple(entry for entry in self.vouched if entry[0] != peer)
+        self.supported = tuple(entry for entry in self.supported if entry[0] != peer)
         self.joiners = tuple(joiner for joiner in self.joiners if joiner != peer)
         self.leavers = tuple(leaver for leaver in self.leavers if leaver != peer or peer in self.decided.members)
         self.apart = tuple(pair for pair in self.apart if pair[0] != peer)
 
-    def on_beat(self, beat: Beat, now: float, out: Votes) -> None:
-        peer, decided = beat.peer, self.decided
-        newer = decided if beat.epoch < decided.epoch else None
+    def on_heartbeat(self, heartbeat: Heartbeat, now: float, out: VoterOutput) -> None:
+        peer, decided = heartbeat.peer, self.decided
+        newer = decided if heartbeat.epoch < decided.epoch else None
         if not self.votes_here:
-            out.answer(peer, Vouch(beat.number, False, newer, f"{self.me} is no voter any more"))
+            out.answer(peer, HeartbeatAck(heartbeat.number, False, newer, f"{self.me} is no voter any more"))
             return
-        if beat.lease_s > self.lease_s:
-            why = f"its lease is {beat.lease_s:g} s, that of the voter {self.me} is {self.lease_s:g} s: they must be the same"
-            out.answer(peer, Vouch(beat.number, False, newer, why))
+        if heartbeat.lease_s > self.lease_s:
+            theirs, ours = f"{heartbeat.lease_s:g} s", f"{self.lease_s:g} s"
+            why = f"its lease is {theirs}, that of the voter {self.me} is {ours}: they must be the same"
+            out.answer(peer, HeartbeatAck(heartbeat.number, False, newer, why))
             return
-        if beat.wish == "leave":
+        if heartbeat.wish == "leave":
             self.on_leave(peer)
-            out.answer(peer, Vouch(beat.number, False, newer, "it leaves"))
+            out.answer(peer, HeartbeatAck(heartbeat.number, False, newer, "it leaves"))
         elif peer in decided.members:
-            why = self.refuses(beat)
+            why = self.refuses(heartbeat)
             if not why:
-                self.vouch(peer, now)
-                self.apart = (*(pair for pair in self.apart if pair[0] != peer), *((peer, far) for far in beat.apart))
-                self.renew = self.renew or (beat.wish == "renew" and beat.epoch == decided.epoch)
-            out.answer(peer, Vouch(beat.number, not why, newer, why))
+                self.support(peer, now)
+                self.apart = (
+                    *(pair for pair in self.apart if pair[0] != peer),
+                    *((peer, far) for far in heartbeat.apart),
+                )
+                self.renew = self.renew or (heartbeat.wish == "renew" and heartbeat.epoch == decided.epoch)
+            out.answer(peer, HeartbeatAck(heartbeat.number, not why, newer, why))
         else:
-            if beat.wish == "join" and beat.epoch == decided.epoch and peer not in self.leavers:
+            if heartbeat.wish == "join" and heartbeat.epoch == decided.epoch and peer not in self.leavers:
                 self.joiners = _with(self.joiners, peer)
-                self.vouch(peer, now)
-            out.answer(peer, Vouch(beat.number, False, newer, "it is no member"))
+                self.support(peer, now)
+            out.answer(peer, HeartbeatAck(heartbeat.number, False, newer, "it is no member"))
 
     def on_leave(self, peer: Peer) -> None:
         """It has stopped believing, for good. Of one that was never let in this is known for as long as an earlier word of
         it, that it wants in, may still be under way.
         """
         self.joiners = tuple(joiner for joiner in self.joiners if joiner != peer)
-        if peer in self.decided.members or any(entry[0] == peer for entry in self.vouched):
+        if peer in self.decided.members or any(entry[0] == peer for entry in self.supported):
             self.leavers = _with(self.leavers, peer)
 
-    def refuses(self, beat: Beat) -> str:
+    def refuses(self, heartbeat: Heartbeat) -> str:
         """Why a member is not renewed; nothing: it is."""
-        peer, accepted = beat.peer, self.accepted
-        if beat.epoch < self.decided.since:
+        peer, accepted = heartbeat.peer, self.accepted
+        if heartbeat.epoch < self.decided.since:
             # It would not count anyway: with this answer it hears of the other voters, and forgets what it has asked before.
             return "it does not know the voters of this epoch"
         if peer in self.leavers:
             return "it leaves"
-        if peer in self.doubted or (accepted is not None and peer not in accepted[1].members):
+        if peer in self.suspected or (accepted is not None and peer not in accepted[1].members):
             return f"it is about to be left out of epoch {self.decided.epoch + 1}"
         if accepted is not None and accepted[1].voters != self.decided.voters:
             return f"the voters change with epoch {self.decided.epoch + 1}"
@@ -185,7 +189,7 @@ class Voter(State):
 
     # -- voting ------------------------------------------------------------------------------------------
 
-    def receive(self, source: str, message: Ballot, now: float, out: Votes) -> None:
+    def receive(self, source: str, message: Ballot, now: float, out: VoterOutput) -> None:
         match message:
             case Prepare():
                 self.on_prepare(source, message, now, out)
@@ -200,15 +204,15 @@ class Voter(State):
                 if self.is_ours(epoch, ballot):
                     self.promised = max(self.promised, promised)
                     self.give_up()
-            case Ruling(decision):
-                self.learn(decision, now, out)
+            case ViewDecided(view):
+                self.learn(view, now, out)
             case NotYet() | Gossip():
                 pass  # it is asked again, until it is decided; gossip is for the driver
 
-    def on_prepare(self, source: str, message: Prepare, now: float, out: Votes) -> None:
+    def on_prepare(self, source: str, message: Prepare, now: float, out: VoterOutput) -> None:
         self.learn(message.decided, now, out)
         if message.decided.epoch < self.decided.epoch:
-            out.send(source, Ruling(self.decided))
+            out.send(source, ViewDecided(self.decided))
         elif message.ballot < self.promised:
             out.send(source, Refused(self.decided.epoch + 1, message.ballot, self.promised))
         elif source in self.decided.electors and self.votes_here:
@@ -217,15 +221,15 @@ class Voter(State):
 
     def promise(self, ballot: int) -> Promise:
         decided = self.decided
-        vouched = tuple(peer for peer in decided.members if self.vouches(peer))
+        supported = tuple(peer for peer in decided.members if self.supports(peer))
         leavers = tuple(peer for peer in decided.members if peer in self.leavers)
-        return Promise(decided.epoch + 1, ballot, self.accepted, vouched, leavers, self.joiners)
+        return Promise(decided.epoch + 1, ballot, self.accepted, supported, leavers, self.joiners)
 
-    def on_accept(self, source: str, message: Accept, now: float, out: Votes) -> None:
+    def on_accept(self, source: str, message: Accept, now: float, out: VoterOutput) -> None:
         self.learn(message.decided, now, out)
         epoch, ballot = message.value.epoch, message.ballot
         if epoch <= self.decided.epoch:
-            out.send(source, Ruling(self.decided))
+            out.send(source, ViewDecided(self.decided))
         elif ballot < self.promised:
             out.send(source, Refused(epoch, ballot, self.promised))
         elif source in self.decided.electors and self.votes_here:
@@ -234,55 +238,55 @@ class Voter(State):
             else:
                 out.send(source, NotYet(epoch, ballot))
 
-    def accept(self, ballot: int, value: Decision, leavers: tuple[Peer, ...]) -> bool:
+    def accept(self, ballot: int, value: View, leavers: tuple[Peer, ...]) -> bool:
         self.promised = ballot
         for peer in leavers:
             self.on_leave(peer)
         without = [peer for peer in self.decided.members if peer not in value.members]
-        if any(self.vouches(peer) for peer in without):
-            self.doubt(without)
+        if any(self.supports(peer) for peer in without):
+            self.suspect(without)
             return False
         self.accepted = ballot, value
         return True
 
-    def doubt(self, peers: list[Peer]) -> None:
+    def suspect(self, peers: list[Peer]) -> None:
         for peer in peers:
-            self.doubted = _with(self.doubted, peer)
+            self.suspected = _with(self.suspected, peer)
 
-    def learn(self, decision: Decision, now: float, out: Votes) -> bool:
+    def learn(self, view: View, now: float, out: VoterOutput) -> bool:
         """A view was decided. True: that is news."""
-        if decision.epoch <= self.decided.epoch:
+        if view.epoch <= self.decided.epoch:
             return False
-        before, self.decided = self.decided, decision
-        self.promised, self.accepted, self.doubted, self.renew = 0, None, (), False
-        if decision.voters != before.voters:
+        before, self.decided = self.decided, view
+        self.promised, self.accepted, self.suspected, self.renew = 0, None, (), False
+        if view.voters != before.voters:
             self.wanted = ()
         self.joiners = ()  # who is not in yet says again that it wants to be
-        self.leavers = tuple(peer for peer in self.leavers if peer in decision.members)
-        self.apart = tuple(pair for pair in self.apart if pair[0] in decision.members and pair[1] in decision.members)
-        self.vouched = tuple(entry for entry in self.vouched if entry[0] is EVERYBODY or entry[0] in decision.members)
-        for peer in decision.members:
-            if peer not in before.members and not self.vouches(peer):
-                self.vouch(peer, now)  # it has a little time to be heard of
-        if self.me not in before.electors or decision.since > before.epoch + 1:
-            self.vouch(EVERYBODY, now)  # it was no voter in the epoch before, or does not know whether it was
+        self.leavers = tuple(peer for peer in self.leavers if peer in view.members)
+        self.apart = tuple(pair for pair in self.apart if pair[0] in view.members and pair[1] in view.members)
+        self.supported = tuple(entry for entry in self.supported if entry[0] is EVERYBODY or entry[0] in view.members)
+        for peer in view.members:
+            if peer not in before.members and not self.supports(peer):
+                self.support(peer, now)  # it has a little time to be heard of
+        if self.me not in before.electors or view.since > before.epoch + 1:
+            self.support(EVERYBODY, now)  # it was no voter in the epoch before, or does not know whether it was
         self.give_up()
-        out.decided(decision)
+        out.decided(view)
         return True
 
     # -- proposing ---------------------------------------------------------------------------------------
 
-    def wants(self, unvouched: tuple[Peer, ...] = ()) -> bool:
-        """Is there something to decide? `unvouched`: members that a majority does not vouch for, by what is known."""
+    def wants(self, unsupported: tuple[Peer, ...] = ()) -> bool:
+        """Is there something to decide? `unsupported`: members that a majority does not support, by what is known."""
         if not self.votes_here:
             return False
-        if self.accepted is not None or self.doubted:
+        if self.accepted is not None or self.suspected:
             return True  # rule 5
         members = self.decided.members
-        some = any(peer in members for peer in (*self.leavers, *unvouched)) or self.renew or bool(self.wanted)
+        some = any(peer in members for peer in (*self.leavers, *unsupported)) or self.renew or bool(self.wanted)
         return some or bool(self.joiners) or self.victim(members) is not None
 
-    def propose(self, now: float, out: Votes) -> None:
+    def propose(self, now: float, out: VoterOutput) -> None:
         """A new ballot, higher than any that is known here."""
         place = self.decided.electors.index(self.me)
         self.ballot = (self.promised // MOST_VOTERS + 1) * MOST_VOTERS + place
@@ -294,7 +298,7 @@ class Voter(State):
     def is_ours(self, epoch: int, ballot: int) -> bool:
         return ballot == self.ballot and epoch == self.decided.epoch + 1
 
-    def on_promise(self, source: str, message: Promise, now: float, out: Votes) -> None:
+    def on_promise(self, source: str, message: Promise, now: float, out: VoterOutput) -> None:
         if not self.is_ours(message.epoch, message.ballot) or self.value is not None:
             return
         self.answers = _put(self.answers, source, message)
@@ -308,7 +312,7 @@ class Voter(State):
         self.ask(out)
         self.vote_for_it(now, out)
 
-    def ask(self, out: Votes) -> None:
+    def ask(self, out: VoterOutput) -> None:
         """Ask everybody who has not accepted it to do so; again and again, for some must first wait."""
         assert self.value is not None
         message = Accept(self.decided, self.ballot, self.value, self.leaving())
@@ -316,13 +320,13 @@ class Voter(State):
             if name != self.me and name not in self.votes:
                 out.send(name, message)
 
-    def vote_for_it(self, now: float, out: Votes) -> None:
+    def vote_for_it(self, now: float, out: VoterOutput) -> None:
         if self.value is None or self.me in self.votes or self.ballot < self.promised:
             return
         if self.accept(self.ballot, self.value, self.leaving()):
             self.on_vote(self.me, now, out)
 
-    def again(self, now: float, out: Votes) -> None:
+    def again(self, now: float, out: VoterOutput) -> None:
         """What was asked and not answered is asked again."""
         if self.value is not None:
             self.ask(out)
@@ -330,12 +334,12 @@ class Voter(State):
         elif self.ballot:
             self.to_others(Prepare(self.decided, self.ballot), out)
 
-    def on_vote(self, source: str, now: float, out: Votes) -> None:
+    def on_vote(self, source: str, now: float, out: VoterOutput) -> None:
         self.votes = _with(self.votes, source)
         if len(self.votes) >= self.decided.majority and self.value is not None:
             value = self.value
             for name in sorted({*self.decided.electors, *value.electors} - {self.me}):
-                out.send(name, Ruling(value))
+                out.send(name, ViewDecided(value))
             self.learn(value, now, out)
 
     def give_up(self) -> None:
@@ -345,22 +349,22 @@ class Voter(State):
         told = {peer for _, answer in self.answers for peer in answer.leavers}
         return tuple(peer for peer in self.decided.members if peer in told or peer in self.leavers)
 
-    def choice(self) -> Decision | None:
+    def choice(self) -> View | None:
         """What to propose, now that a majority has answered. None: there is nothing to decide."""
         accepted = [answer.accepted for _, answer in self.answers if answer.accepted is not None]
         if accepted:
             return max(accepted, key=lambda entry: entry[0])[1]
         decided = self.decided
-        members = set(decided.members) - set(self.leaving()) - set(self.unvouched())
+        members = set(decided.members) - set(self.leaving()) - set(self.unsupported())
         victim = self.victim(tuple(sorted(members)))
         members -= {victim} if victim is not None else set()
         members |= {peer for peer in self.known() if peer not in self.leavers}
         voters = self.wanted or decided.voters
         same = members == set(decided.members) and voters == decided.voters
-        if same and not self.renew and not self.doubted:
+        if same and not self.renew and not self.suspected:
             return None
         since = decided.since if voters == decided.voters else decided.epoch + 1
-        return Decision(decided.epoch + 1, tuple(sorted(members)), voters, since)
+        return View(decided.epoch + 1, tuple(sorted(members)), voters, since)
 
     def known(self) -> set[Peer]:
         """Joiners that a majority has heard of: one that reaches only a few voters would never have a lease."""
@@ -371,13 +375,13 @@ class Voter(State):
             if sum(peer in answer.joiners for _, answer in self.answers) >= self.decided.majority
         }
 
-    def unvouched(self) -> tuple[Peer, ...]:
-        """Members that a majority does not vouch for, by its answers."""
+    def unsupported(self) -> tuple[Peer, ...]:
+        """Members that a majority does not support, by its answers."""
         needed = self.decided.majority
         return tuple(
             peer
             for peer in self.decided.members
-            if sum(peer not in answer.vouched for _, answer in self.answers) >= needed
+            if sum(peer not in answer.supported for _, answer in self.answers) >= needed
         )
 
     def victim(self, members: tuple[Peer, ...]) -> Peer | None:
@@ -387,7 +391,7 @@ class Voter(State):
             return None
         return max((peer for pair in pairs for peer in pair), key=lambda peer: (sum(peer in p for p in pairs), peer))
 
-    def to_others(self, message: Any, out: Votes) -> None:
+    def to_others(self, message: Any, out: VoterOutput) -> None:
         for name in self.decided.electors:
             if name != self.me:
                 out.send(name, message)
@@ -403,4 +407,4 @@ def _put(book: tuple[tuple[Any, Any], ...], name: Any, value: Any) -> tuple[tupl
     )
 
 
-__all__ = ["EVERYBODY", "Record", "Voter", "Votes"]
+__all__ = ["EVERYBODY", "Voter", "VoterOutput", "VoterRecord"]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 from zlib import crc32
 
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.quorum.messages import Ballot, Beat, Gossip, Ruling, Vouch
-from peerlock.node.quorum.voter import Record, Voter
+from peerlock.node.quorum.messages import Ballot, Gossip, Heartbeat, HeartbeatAck, ViewDecided
+from peerlock.node.quorum.voter import Voter, VoterRecord
 
 BATCH_S = 0.005  # for whoever comes or goes at the same time
 STEP_S = 0.12  # that the next in the list waits longer
@@ -22,25 +22,25 @@ AGAIN_S = 0.1  # to ask again who has not answered
 TRIES = 30  # of that, before a new ballot
 
 
-class Clerk(Protocol):
-    """What an office asks of whoever drives it."""
+class VoterIO(Protocol):
+    """What a voter's driver asks of its shell."""
 
-    def save(self, record: Record) -> None:
+    def save(self, record: VoterRecord) -> None:
         """Durably, before this returns."""
 
     def send(self, to: str, message: Ballot) -> None: ...
 
-    def answer(self, peer: Peer, vouch: Vouch) -> None: ...
+    def answer(self, peer: Peer, ack: HeartbeatAck) -> None: ...
 
-    def decided(self, decision: Decision) -> None: ...
+    def decided(self, view: View) -> None: ...
 
     def wake_at(self, when: float) -> None:
         """Call `tick` then, or earlier."""
 
 
-class Office:
-    def __init__(self, voter: Voter, clerk: Clerk, now: float) -> None:
-        self.voter, self.clerk = voter, clerk
+class VoterDriver:
+    def __init__(self, voter: Voter, io: VoterIO, now: float) -> None:
+        self.voter, self.io = voter, io
         self.saved = voter.record
         self.gossip: dict[str, tuple[float, Gossip]] = {}
         self.since: float | None = None  # there is something to decide
@@ -52,26 +52,26 @@ class Office:
         self.wake(now)
 
     @property
-    def beat_s(self) -> float:
+    def heartbeat_s(self) -> float:
         return self.voter.lease_s / 4
 
-    # -- the voter's `Votes`: what it says waits until its record is saved ---------------------------------
+    # -- the voter's `VoterOutput`: what it says waits until its record is saved ---------------------------------
 
     def send(self, to: str, message: Ballot) -> None:
-        self.held.append((self.clerk.send, to, message))
+        self.held.append((self.io.send, to, message))
 
-    def answer(self, peer: Peer, vouch: Vouch) -> None:
-        self.held.append((self.clerk.answer, peer, vouch))
+    def answer(self, peer: Peer, ack: HeartbeatAck) -> None:
+        self.held.append((self.io.answer, peer, ack))
 
-    def decided(self, decision: Decision) -> None:
-        self.held.append((self.clerk.decided, decision))
+    def decided(self, view: View) -> None:
+        self.held.append((self.io.decided, view))
         self.gossip.clear()
         self.since, self.outbid = None, 0
 
     def settle(self, now: float) -> None:
         if self.voter.record != self.saved:
             record = self.voter.record
-            self.clerk.save(record)
+            self.io.save(record)
             self.saved = record
         held, self.held = self.held, []
         for say, *what in held:
@@ -80,16 +80,16 @@ class Office:
 
     # -- what happens --------------------------------------------------------------------------------------
 
-    def on_beat(self, beat: Beat, now: float) -> None:
+    def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> None:
         self.voter.expire(now)
-        self.voter.on_beat(beat, now, self)
+        self.voter.on_heartbeat(heartbeat, now, self)
         self.settle(now)
 
     def receive(self, source: str, message: Ballot, now: float) -> None:
         self.voter.expire(now)
         if isinstance(message, Gossip):
             if message.epoch < self.voter.decided.epoch:
-                self.send(source, Ruling(self.voter.decided))
+                self.send(source, ViewDecided(self.voter.decided))
             elif message.epoch > self.voter.decided.epoch:
                 self.send(source, Gossip(self.voter.decided.epoch, ()))  # it is told what it has missed
             else:
@@ -111,9 +111,9 @@ class Office:
         voter = self.voter
         voter.expire(now)
         if now >= self.gossip_at:
-            self.gossip_at = now + self.beat_s
-            vouched = tuple(peer for peer in voter.decided.members if voter.vouches(peer))
-            voter.to_others(Gossip(voter.decided.epoch, vouched), self)
+            self.gossip_at = now + self.heartbeat_s
+            supported = tuple(peer for peer in voter.decided.members if voter.supports(peer))
+            voter.to_others(Gossip(voter.decided.epoch, supported), self)
         if voter.ballot and now >= self.ask_at:
             self.tries += 1
             self.ask_at = now + AGAIN_S
@@ -130,7 +130,7 @@ class Office:
     def plan(self, now: float) -> None:
         """When the next thing is to be done."""
         voter = self.voter
-        if voter.wants(self.unvouched(now)):
+        if voter.wants(self.unsupported(now)):
             if self.since is None and not voter.ballot:
                 self.since = now
         else:
@@ -138,12 +138,12 @@ class Office:
         self.wake(now)
 
     def wake(self, now: float) -> None:
-        times = [self.gossip_at, *(until for _, until in self.voter.vouched)]
+        times = [self.gossip_at, *(until for _, until in self.voter.supported)]
         if self.voter.ballot:
             times.append(self.ask_at)
         elif self.since is not None:
             times.append(self.since + self.delay())
-        self.clerk.wake_at(max(now, min(times)))
+        self.io.wake_at(max(now, min(times)))
 
     def delay(self) -> float:
         electors = self.voter.decided.electors
@@ -151,17 +151,17 @@ class Office:
         jitter = crc32(f"{self.voter.me} {self.voter.promised} {self.outbid}".encode()) % 100 / 100
         return BATCH_S + place * STEP_S + min(self.outbid, 8) * STEP_S * (0.5 + jitter)
 
-    def unvouched(self, now: float) -> tuple[Peer, ...]:
-        """Members that a majority does not vouch for, by what was heard of late."""
+    def unsupported(self, now: float) -> tuple[Peer, ...]:
+        """Members that a majority does not support, by what was heard of late."""
         voter, epoch = self.voter, self.voter.decided.epoch
         heard = [
-            message.vouched
+            message.supported
             for name, (when, message) in self.gossip.items()
-            if message.epoch == epoch and now - when < 3 * self.beat_s and name in voter.decided.electors
+            if message.epoch == epoch and now - when < 3 * self.heartbeat_s and name in voter.decided.electors
         ]
         needed = voter.decided.majority
         return tuple(
             peer
             for peer in voter.decided.members
-            if (not voter.vouches(peer)) + sum(peer not in vouched for vouched in heard) >= needed
+            if (not voter.supports(peer)) + sum(peer not in supported for supported in heard) >= needed
         )

@@ -2,56 +2,56 @@
 
 from __future__ import annotations
 
-from peerlock.node.membership.agent import LOST, NO_VIEW, House, Residence
-from peerlock.node.membership.lease import Lease, promise_s
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.agent import LOST, NO_VIEW, AgentIO, MembershipAgent
+from peerlock.node.membership.lease import Lease, support_s
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.store.member import Lodger
+from peerlock.node.store.member import StoreMember
 from peerlock.node.store.requests import Request, Snapshot, Swap
 
 
-class AtStore(Residence):
+class StoreAgent(MembershipAgent):
     def __init__(
         self,
-        house: House,
+        io: AgentIO,
         lease_s: float,
         store: str,
-        lodgers_of: type[Lodger] = Lodger,
+        members_of: type[StoreMember] = StoreMember,
         leases_of: type[Lease] = Lease,
     ) -> None:
-        super().__init__(house, lease_s)
-        self.store, self.lodgers_of, self.leases_of = store, lodgers_of, leases_of
-        self.lodger: Lodger
-        self.tended_at = 0.0
+        super().__init__(io, lease_s)
+        self.store, self.members_of, self.leases_of = store, members_of, leases_of
+        self.member: StoreMember
+        self.maintained_at = 0.0
         self.asked: tuple[int, float] | None = None  # to be taken in: the request, when
 
     @property
     def me(self) -> Peer:
-        return self.lodger.me
+        return self.member.me
 
     @property
-    def decision(self) -> Decision:
-        return self.lodger.decision
+    def view(self) -> View:
+        return self.member.view
 
     def ask(self, request: Request) -> None:
-        if isinstance(request, Swap) and request.beat:
+        if isinstance(request, Swap) and request.heartbeat:
             self.asked = request.number, self.now
-        self.house.ask(request)
+        self.io.ask(request)
 
     def may_join(self, yes: bool) -> None:
-        self.lodger.may_join = yes
+        self.member.may_join = yes
 
     def arrive(self, me: Peer, now: float) -> None:
         before, epoch, seen = (
-            (self.lodger.snapshot, self.lodger.epoch, self.lodger.seen) if self.started else (Snapshot(0), 0, ())
+            (self.member.snapshot, self.member.epoch, self.member.seen) if self.started else (Snapshot(0), 0, ())
         )
-        number = self.lodger.number if self.started else 0
-        self.lodger = self.lodgers_of(me, self.leases_of(self.lease_s), before, epoch, seen, number=number)
-        self.started, self.over, self.since, self.beat_at, self.asked = True, False, now, 0.0, None
+        number = self.member.number if self.started else 0
+        self.member = self.members_of(me, self.leases_of(self.lease_s), before, epoch, seen, number=number)
+        self.started, self.over, self.since, self.heartbeat_at, self.asked = True, False, now, 0.0, None
         self.tick(now)
 
-    def beat(self, now: float) -> None:
-        lodger = self.lodger
+    def heartbeat(self, now: float) -> None:
+        member = self.member
         self.now = now
         if self.asked is not None:
             # No answer: it may have been taken in, and left out again. Then it must not come back as the same.
@@ -60,34 +60,39 @@ class AtStore(Residence):
                 self.comes_back()
                 return
             if not self.leaving:
-                lodger.look(self)
+                member.look(self)
                 return
-        if not (lodger.is_member and not lodger.is_marked) or self.leaving:
-            if not lodger.tend(self.house.steady(), self):
-                lodger.look(self)
+        if not (member.is_member and not member.is_marked) or self.leaving:
+            if not member.maintain_view(self.io.steady(), self):
+                member.look(self)
             return
-        lodger.beat(now, self)
-        self.tend(now)
+        member.heartbeat(now, self)
+        self.maintain_view(now)
 
-    def tend(self, now: float) -> None:
+    def maintain_view(self, now: float) -> None:
         """Leave out who is dead, and so on; but not with every answer."""
         self.now = now
-        if now >= self.tended_at:
-            self.tended_at = now + min(0.05, self.lease_s / 20)
-            if self.lodger.tend(self.house.steady(), self):
-                self.tended_at = now + min(0.2, self.lease_s / 8)
+        if now >= self.maintained_at:
+            self.maintained_at = now + min(0.05, self.lease_s / 20)
+            if self.member.maintain_view(self.io.steady(), self):
+                self.maintained_at = now + min(0.2, self.lease_s / 8)
 
     def next_at(self, now: float) -> float:
         # Somebody's time is up: at that moment, not with the next beat.
-        steady, patience = self.house.steady(), promise_s(self.lease_s)
-        ends = [since + patience - steady for _, _, since in self.lodger.seen if since + patience > steady]
-        return max(now, min([self.beat_at, *(now + left for left in ends)]))
+        steady, patience = self.io.steady(), support_s(self.lease_s)
+        ends = [since + patience - steady for _, _, since in self.member.seen if since + patience > steady]
+        return max(now, min([self.heartbeat_at, *(now + left for left in ends)]))
 
     def tick(self, now: float) -> None:
         if self.over:
             return
-        if self.started and self.lodger.is_member and self.house.may_beat() and self.lodger.dead(self.house.steady()):
-            self.tend(now)
+        if (
+            self.started
+            and self.member.is_member
+            and self.io.may_send_heartbeat()
+            and self.member.dead(self.io.steady())
+        ):
+            self.maintain_view(now)
         super().tick(now)
 
     def answered(self, number: int, done: bool, snapshot: Snapshot, now: float) -> None:
@@ -95,44 +100,44 @@ class AtStore(Residence):
             return
         self.heard[self.store] = now
         self.now = now
-        if self.asked is not None and (number == self.asked[0] or self.me in (snapshot.decision or NO_VIEW).members):
+        if self.asked is not None and (number == self.asked[0] or self.me in (snapshot.view or NO_VIEW).members):
             self.asked = None
-        before = self.lodger.snapshot.revision
-        self.lodger.answered(number, done, snapshot, now, self.house.steady(), self)
+        before = self.member.snapshot.revision
+        self.member.answered(number, done, snapshot, now, self.io.steady(), self)
         self.gone_yet(now)
         if self.goodbye:
             return
-        if self.lodger.snapshot.revision != before:
-            self.beat_at = 0.0  # a renewal that was under way has failed
-        if self.lodger.wish == "join" and not done and number:
-            self.beat_at = min(self.beat_at, now + 0.02)
-        if self.lodger.is_member and not self.leaving:
-            self.tend(now)
+        if self.member.snapshot.revision != before:
+            self.heartbeat_at = 0.0  # a renewal that was under way has failed
+        if self.member.wish == "join" and not done and number:
+            self.heartbeat_at = min(self.heartbeat_at, now + 0.02)
+        if self.member.is_member and not self.leaving:
+            self.maintain_view(now)
         self.tick(now)
 
     def suspect(self, peers: tuple[Peer, ...], now: float) -> None:
         ids = tuple(peer.id for peer in peers)
-        if self.started and ids != self.lodger.apart:
-            self.lodger.apart, self.beat_at = ids, 0.0
+        if self.started and ids != self.member.apart:
+            self.member.apart, self.heartbeat_at = ids, 0.0
             self.tick(now)
 
     def wants_renewal(self, epoch: int, now: float) -> None:
-        if self.started and self.lodger.epoch <= epoch:
-            self.lodger.renew, self.now = epoch, now
-            self.tend(now)
+        if self.started and self.member.epoch <= epoch:
+            self.member.renew, self.now = epoch, now
+            self.maintain_view(now)
 
     def leave(self, now: float) -> None:
         if not self.started:
-            self.house.left()
+            self.io.left()
             return
         self.leaving, self.over, self.now = True, False, now
-        self.lodger.leave(self.house.steady(), self)
-        self.beat_at = now + min(0.1, self.every_s)
+        self.member.leave(self.io.steady(), self)
+        self.heartbeat_at = now + min(0.1, self.every_s)
         self.gone_yet(now)
-        self.house.wake_at(self.next_at(now))
+        self.io.wake_at(self.next_at(now))
 
     def runs(self, now: float) -> bool:
-        return self.started and self.lodger.lease.runs(now)
+        return self.started and self.member.lease.runs(now)
 
     def waits_for(self, now: float) -> tuple[str, ...]:
         if not self.started:

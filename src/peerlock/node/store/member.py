@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from peerlock.contract import State
-from peerlock.node.membership.lease import Lease, promise_s
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.lease import Lease, support_s
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.store.requests import AT_ONCE, Look, Renew, Request, Snapshot, Swap
 
@@ -14,13 +14,13 @@ STORE = "store"
 LATE = 8  # answers that are still waited for
 
 
-class Asks(Protocol):
-    """What a lodger asks of whoever drives it."""
+class StoreOutput(Protocol):
+    """What a member asks of its caller."""
 
     def ask(self, request: Request) -> None:
         """Of the store. `answered` follows, or nothing."""
 
-    def learned(self, decision: Decision) -> None: ...
+    def learned(self, view: View) -> None: ...
 
     def leased(self, until: float) -> None: ...
 
@@ -30,7 +30,7 @@ class Asks(Protocol):
         """This node cannot be a member."""
 
 
-class Lodger(State):
+class StoreMember(State):
     me: Peer
     lease: Lease
     snapshot: Snapshot = Snapshot(0)
@@ -43,18 +43,18 @@ class Lodger(State):
     number: int = 0
     under_way: tuple[tuple[int, int], ...] = ()  # requests without an answer: number, what was known when it was sent
 
-    def __copy__(self) -> Lodger:
-        made: Lodger = super().__copy__()  # type: ignore[misc]
+    def __copy__(self) -> StoreMember:
+        made: StoreMember = super().__copy__()  # type: ignore[misc]
         made.lease = self.lease.__copy__()  # type: ignore[attr-defined]
         return made
 
     @property
-    def decision(self) -> Decision:
-        return self.snapshot.decision or Decision(0, ())
+    def view(self) -> View:
+        return self.snapshot.view or View(0, ())
 
     @property
     def members(self) -> tuple[Peer, ...]:
-        return self.decision.members
+        return self.view.members
 
     @property
     def is_member(self) -> bool:
@@ -62,7 +62,7 @@ class Lodger(State):
 
     @property
     def is_marked(self) -> bool:
-        return self.me in self.decision.leaving
+        return self.me in self.view.leaving
 
     # -- what is asked -----------------------------------------------------------------------------------
 
@@ -71,18 +71,18 @@ class Lodger(State):
         self.under_way = (*self.under_way, (self.number, self.snapshot.at))[-LATE:]
         return self.number
 
-    def look(self, out: Asks) -> None:
+    def look(self, out: StoreOutput) -> None:
         out.ask(Look(self.next()))
 
-    def beat(self, now: float, out: Asks) -> None:
+    def heartbeat(self, now: float, out: StoreOutput) -> None:
         """Once in a while. Only a member that may go on being one renews; the others look."""
         if not self.is_member or self.is_marked:
             self.look(out)
             return
-        number = self.lease.beat(now, self.next())
+        number = self.lease.heartbeat(now, self.next())
         out.ask(Renew(number, self.snapshot.revision, self.me.id, self.apart))
 
-    def tend(self, steady: float, out: Asks) -> bool:
+    def maintain_view(self, steady: float, out: StoreOutput) -> bool:
         """Is there something to change? Then it is asked for."""
         if not self.snapshot.at:
             return False  # nothing is known yet
@@ -97,35 +97,35 @@ class Lodger(State):
             return (bool(self.dead(steady)) or self.members == (self.me,)) and self.swap(steady, out)
         return self.is_member and self.swap(steady, out)
 
-    def swap(self, steady: float, out: Asks, take_in: bool = False) -> bool:
-        decided = self.decision
+    def swap(self, steady: float, out: StoreOutput, take_in: bool = False) -> bool:
+        decided = self.view
         dead = self.dead(steady)[:AT_ONCE]
         members = {peer for peer in decided.members if peer.id not in dead}
         if self.wish == "leave":
             members.discard(self.me)
         if take_in:
             members.add(self.me)
-        beats = tuple((who, self.revision_of(who)) for who in dead)
+        heartbeats = tuple((who, self.revision_of(who)) for who in dead)
         lease_s = self.lease.lease_s
         if members == set(decided.members) and self.renew < 0 and self.members != decided.leaving:
             victim = self.victim(steady)
             if victim is None:
                 return False
             leaving = tuple(sorted({*decided.leaving, victim}))
-            marked = Decision(decided.epoch, decided.members, leaving=leaving, lease_s=lease_s)
+            marked = View(decided.epoch, decided.members, leaving=leaving, lease_s=lease_s)
             out.ask(Swap(self.next(), self.snapshot.revision, (), marked))
             return True
         gone = tuple(peer.id for peer in decided.members if peer not in members)
         still = tuple(peer for peer in decided.leaving if peer in members)
         if len(still) == len(members):
             still = ()  # somebody must be left who may renew
-        view = Decision(decided.epoch + 1, tuple(sorted(members)), leaving=still, lease_s=lease_s)
-        out.ask(Swap(self.next(), self.snapshot.revision, beats, view, self.me.id if take_in else 0, gone))
+        view = View(decided.epoch + 1, tuple(sorted(members)), leaving=still, lease_s=lease_s)
+        out.ask(Swap(self.next(), self.snapshot.revision, heartbeats, view, self.me.id if take_in else 0, gone))
         return True
 
     def dead(self, steady: float) -> tuple[int, ...]:
         """Whose heartbeat I saw D ago, and have not seen another since."""
-        ago = steady - promise_s(self.lease.lease_s)
+        ago = steady - support_s(self.lease.lease_s)
         others = {peer.id for peer in self.members if peer != self.me}
         return tuple(who for who, _, since in self.seen if who in others and since <= ago)
 
@@ -138,31 +138,33 @@ class Lodger(State):
         What the dead said last does not count, nor who is marked already; and the last one is never marked.
         """
         dead = self.dead(steady)
-        here = {peer.id: peer for peer in self.members if peer not in self.decision.leaving and peer.id not in dead}
+        here = {peer.id: peer for peer in self.members if peer not in self.view.leaving and peer.id not in dead}
         if len(here) < 2:
             return None
         pairs = {
-            frozenset((here[beat.id], here[far]))
-            for beat in self.snapshot.beats
-            if beat.id in here
-            for far in beat.apart
-            if far in here and far != beat.id
+            frozenset((here[heartbeat.id], here[far]))
+            for heartbeat in self.snapshot.heartbeats
+            if heartbeat.id in here
+            for far in heartbeat.apart
+            if far in here and far != heartbeat.id
         }
         if not pairs:
             return None
         return max((peer for pair in pairs for peer in pair), key=lambda peer: (sum(peer in p for p in pairs), peer))
 
-    def leave(self, steady: float, out: Asks) -> None:
+    def leave(self, steady: float, out: StoreOutput) -> None:
         """For good. It believes no more before it says so."""
         self.lease.end()
         self.lease.forget()
         self.wish = "leave"
-        if not self.tend(steady, out):
+        if not self.maintain_view(steady, out):
             self.look(out)
 
     # -- what is answered --------------------------------------------------------------------------------
 
-    def answered(self, number: int, done: bool, snapshot: Snapshot, now: float, steady: float, out: Asks) -> None:
+    def answered(
+        self, number: int, done: bool, snapshot: Snapshot, now: float, steady: float, out: StoreOutput
+    ) -> None:
         """The answer to a request, or with number 0 what the store says by itself."""
         known = dict(self.under_way).get(number)
         self.under_way = tuple(entry for entry in self.under_way if entry[0] != number)
@@ -176,10 +178,10 @@ class Lodger(State):
         if done and self.is_member and not self.is_marked and self.lease.confirm(STORE, number, 1, now):
             out.leased(self.lease.until)
 
-    def saw(self, snapshot: Snapshot, steady: float, out: Asks) -> None:
+    def saw(self, snapshot: Snapshot, steady: float, out: StoreOutput) -> None:
         if snapshot.at < self.snapshot.at:
             return  # older than what is known
-        epoch = snapshot.decision.epoch if snapshot.decision is not None else 0
+        epoch = snapshot.view.epoch if snapshot.view is not None else 0
         if epoch < self.epoch:
             out.complain(
                 f"the store says epoch {epoch}, and epoch {self.epoch} was seen: a backup was restored? Nothing of it is "
@@ -187,7 +189,7 @@ class Lodger(State):
             )
             return
         was_member = self.is_member
-        said = snapshot.decision.lease_s if snapshot.decision is not None and snapshot.decision.members else 0.0
+        said = snapshot.view.lease_s if snapshot.view is not None and snapshot.view.members else 0.0
         if said and said != self.lease.lease_s and not was_member:
             out.refuse(
                 f"the members of this group take a lease to be {said:g} s, and this node {self.lease.lease_s:g} s: "
@@ -197,7 +199,7 @@ class Lodger(State):
             return
         self.snapshot = snapshot
         before = {who: (revision, since) for who, revision, since in self.seen}
-        there = {beat.id: beat.revision for beat in snapshot.beats}
+        there = {heartbeat.id: heartbeat.revision for heartbeat in snapshot.heartbeats}
         self.seen = tuple(
             (peer.id, there.get(peer.id, 0), self.since(before.get(peer.id), there.get(peer.id, 0), steady))
             for peer in self.members
@@ -213,8 +215,8 @@ class Lodger(State):
             self.apart = tuple(who for who in self.apart if who in here)
             if was_member and not self.is_member:
                 self.lease.end()
-            assert snapshot.decision is not None
-            out.learned(snapshot.decision)
+            assert snapshot.view is not None
+            out.learned(snapshot.view)
         if self.is_marked:
             self.lease.end()
 

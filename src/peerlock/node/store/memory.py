@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from peerlock.node.store.requests import Heartbeat, Renew, Request, Snapshot, Swap
+from peerlock.node.store.requests import Renew, Request, Snapshot, StoredHeartbeat, Swap
 
 
-class Shelf:
+class MemoryStore:
     """A store in memory: for tests, the simulator and the checker. What etcd does, in twenty lines."""
 
     def __init__(self, snapshot: Snapshot | None = None) -> None:
@@ -13,24 +13,24 @@ class Shelf:
 
     def ask(self, request: Request) -> tuple[bool, Snapshot]:
         before = self.snapshot
-        at, beats = before.at + 1, {beat.id: beat for beat in before.beats}
+        at, heartbeats = before.at + 1, {heartbeat.id: heartbeat for heartbeat in before.heartbeats}
         match request:
             case Renew(_, revision, who, apart):
                 if revision != before.revision:
                     return False, before
-                beats[who] = Heartbeat(who, at, apart)
-                self.snapshot = Snapshot(at, before.revision, before.decision, _sorted(beats))
-            case Swap(_, revision, seen, decision, beat, without):
-                there = {who: beats[who].revision if who in beats else 0 for who, _ in seen}
+                heartbeats[who] = StoredHeartbeat(who, at, apart)
+                self.snapshot = Snapshot(at, before.revision, before.view, _sorted(heartbeats))
+            case Swap(_, revision, seen, view, heartbeat, without):
+                there = {who: heartbeats[who].revision if who in heartbeats else 0 for who, _ in seen}
                 if revision != before.revision or there != dict(seen):
                     return False, before
                 for who in without:
-                    beats.pop(who, None)
-                if beat:
-                    beats[beat] = Heartbeat(beat, at)
-                self.snapshot = Snapshot(at, at, decision, _sorted(beats))
+                    heartbeats.pop(who, None)
+                if heartbeat:
+                    heartbeats[heartbeat] = StoredHeartbeat(heartbeat, at)
+                self.snapshot = Snapshot(at, at, view, _sorted(heartbeats))
         return True, self.snapshot
 
 
-def _sorted(beats: dict[int, Heartbeat]) -> tuple[Heartbeat, ...]:
-    return tuple(beats[who] for who in sorted(beats))
+def _sorted(heartbeats: dict[int, StoredHeartbeat]) -> tuple[StoredHeartbeat, ...]:
+    return tuple(heartbeats[who] for who in sorted(heartbeats))

@@ -26,10 +26,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 
 
-class Heartbeat(Struct, frozen=True):
+class StoredHeartbeat(Struct, frozen=True):
     id: int  # of the incarnation
     revision: int  # which writing of it this is; 0: there is none
     apart: tuple[int, ...] = ()  # members that it cannot reach
@@ -40,8 +40,8 @@ class Snapshot(Struct, frozen=True):
 
     at: int  # goes up with every change of the store
     revision: int = 0  # which writing of the view this is; 0: there is none yet
-    decision: Decision | None = None
-    beats: tuple[Heartbeat, ...] = ()
+    view: View | None = None
+    heartbeats: tuple[StoredHeartbeat, ...] = ()
 
 
 class Renew(Struct, frozen=True):
@@ -57,9 +57,9 @@ AT_ONCE = 50  # that one view leaves out: a store takes only so many comparisons
 class Swap(Struct, frozen=True):
     number: int
     revision: int  # that the view must have
-    beats: tuple[tuple[int, int], ...]  # and these heartbeats: whose, which
-    decision: Decision
-    beat: int = 0  # also written: the heartbeat of a joiner
+    heartbeats: tuple[tuple[int, int], ...]  # and these heartbeats: whose, which
+    view: View
+    heartbeat: int = 0  # also written: the heartbeat of a joiner
     without: tuple[int, ...] = ()  # also removed: those of who is left out
 
 

@@ -1,7 +1,7 @@
 """Whole nodes on several hosts, in virtual time: leases, voters or a store, clocks that differ, and every fault of a
 network.
 
-What runs is what ships: `Core`, `Residence`, `Office`, `Voter`, `Tenant`, `Lodger`. What is simulated:
+What runs is what ships: `Core`, `MembershipAgent`, `VoterDriver`, `Voter`, `QuorumMember`, `StoreMember`. What is simulated:
 
 - Every process has clocks of its own: their rate is wrong by up to RHO, they started anywhere, and the one that
   counts suspension jumps ahead now and then.
@@ -22,9 +22,9 @@ from __future__ import annotations
 from typing import Any
 
 from peerlock.node.locks.ticket import HELD
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.sim.cluster.nemesis import FAULTS, Faults
+from peerlock.sim.cluster.nemesis import FAULTS, Nemesis
 from peerlock.sim.cluster.process import Broken, Process, Result, User, Wish
 from peerlock.sim.cluster.voter_process import LeasedPlan, LeasedProcess
 
@@ -32,14 +32,14 @@ STILL_S = 300.0  # without a grant, while there are faults all the time: somethi
 HEALED_S = 60.0  # after the faults: in virtual time, of a lease of `Plan.lease_s`
 
 
-class LeasedWorld(Faults):
-    def decided(self, decision: Decision) -> None:
+class LeasedWorld(Nemesis):
+    def decided(self, view: View) -> None:
         """A view was decided: there is no other of its epoch, nobody in it was left out before, and whoever it
         leaves out believes nothing.
         """
-        known = self.views.setdefault(decision.epoch, decision)
-        if (known.members, known.voters) != (decision.members, decision.voters):
-            raise Broken(f"two views of epoch {decision.epoch}: {known} and {decision}")
+        known = self.views.setdefault(view.epoch, view)
+        if (known.members, known.voters) != (view.members, view.voters):
+            raise Broken(f"two views of epoch {view.epoch}: {known} and {view}")
         while self.judged + 1 in self.views:
             before, now = self.views.get(self.judged), self.views[self.judged + 1]
             self.judged += 1
@@ -51,16 +51,16 @@ class LeasedWorld(Faults):
             for peer in before.members if before is not None else ():
                 if peer not in now.members:
                     self.gone.add(peer)
-                    self.believes_nothing(peer, now.epoch)
+                    self.holds_nothing(peer, now.epoch)
 
-    def believes_nothing(self, peer: Peer, epoch: int) -> None:
+    def holds_nothing(self, peer: Peer, epoch: int) -> None:
         process = self.by_peer[peer]
         assert isinstance(process, LeasedProcess)
         table = process.core.table
         if (
             process.alive
             and process.peer == peer
-            and table.gate
+            and table.may_hold
             and not process.core.closed
             and process.now < table.until
         ):
@@ -124,7 +124,7 @@ class LeasedWorld(Faults):
                     f"{self.grants} grants, the last at {since:.3f}, and no end after {steps} events: {self.who_waits()}"
                 )
         self.nobody_hoards()
-        epoch = max(process.core.view.known for process in self.processes)
+        epoch = max(process.core.view_change.known for process in self.processes)
         messages = sum(process.core.table.messages for process in self.processes)
         return Result(self.seed, self.grants, self.faults, epoch, messages, self.now)
 
@@ -134,22 +134,23 @@ class LeasedWorld(Faults):
         for process in self.processes:
             assert isinstance(process, LeasedProcess)
             core = process.core
-            if not process.alive or process.leaving or process.hung or core.view.wedged:
+            if not process.alive or process.leaving or process.hung or core.view_change.wedged:
                 continue
             hoards = {
                 "what others have acknowledged": any(self.superfluous(process, peer) > 0 for peer in core.sessions),
                 "messages of an epoch to come": bool(core.early),
                 "sessions of those who are gone": any(
-                    self.is_gone(peer) for peer in core.sessions.keys() - process.links.keys() - set(core.view.coming)
+                    self.is_gone(peer)
+                    for peer in core.sessions.keys() - process.links.keys() - set(core.view_change.coming)
                 ),
             }
             if any(hoards.values()):
                 raise Broken(f"{process.name} keeps too much: {[name for name, much in hoards.items() if much]}")
         for voter in self.at_work():
-            assert voter.office is not None
-            at = voter.office.voter
-            strangers = {*at.leavers, *at.joiners, *(peer for peer, _ in at.vouched)} - {None, *at.decided.members}
-            if len(strangers) > alive:
+            assert voter.driver is not None
+            at = voter.driver.voter
+            unidentified = {*at.leavers, *at.joiners, *(peer for peer, _ in at.supported)} - {None, *at.decided.members}
+            if len(unidentified) > alive:
                 raise Broken(f"{voter.name} keeps too much: {at}")
 
     def is_gone(self, peer: Peer) -> bool:
@@ -172,7 +173,7 @@ class LeasedWorld(Faults):
         """One of these may wait for ever: cables that nobody repairs. Voters may be replaced after that."""
         if not self.lonely:
             return self.pair
-        newest = max((voter.record.decided for voter in self.voters.values()), key=lambda decision: decision.epoch)
+        newest = max((voter.record.decided for voter in self.voters.values()), key=lambda view: view.epoch)
         cut_off = sum(name in self.far for name in newest.electors) * 2 > len(newest.electors)
         return (self.lonely, "") if cut_off else ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from peerlock.sim.cluster.network import Sites
+from peerlock.sim.cluster.network import ClusterNetwork
 from peerlock.sim.cluster.process import HARMLESS, Link, Process
 from peerlock.sim.cluster.voter_process import LeasedProcess, VoterProcess
 
@@ -18,7 +18,7 @@ FAULTS = (
 RARELY = 0.015  # of the faults are of the kind after which everybody has to find the others again
 
 
-class Faults(Sites):
+class Nemesis(ClusterNetwork):
     def fault(self) -> None:
         if self.calm:
             return
@@ -65,7 +65,7 @@ class Faults(Sites):
                 chosen.clock.jumped += self.random.choice((0.5, 2.0, 10.0))
                 chosen.do(lambda: chosen.core.tick(chosen.now))
                 chosen.do(chosen.look_at_lease)
-                chosen.beside(lambda: chosen.residence.tick(chosen.now))
+                chosen.beside(lambda: chosen.agent.tick(chosen.now))
             case "authority":
                 self.authority()
 
@@ -166,7 +166,7 @@ class Faults(Sites):
         return [
             voter
             for voter in self.voters.values()
-            if voter.alive and voter.office is not None and voter.office.voter.votes_here
+            if voter.alive and voter.driver is not None and voter.driver.voter.votes_here
         ]
 
     def replace_voter(self, lost: str = "") -> bool:
@@ -175,14 +175,14 @@ class Faults(Sites):
         if not at_work:
             return False
         asked = self.random.choice(at_work)
-        assert asked.office is not None
-        before = asked.office.voter.decided.voters
+        assert asked.driver is not None
+        before = asked.driver.voter.decided.voters
         old = (lost, "") if lost else self.random.choice(before)
         new = self.random.choice(
             [(name, "") for name, voter in self.voters.items() if (name, "") not in before and not voter.lost]
         )
-        office = asked.office
-        asked.do(lambda: office.order(tuple(new if voter == old else voter for voter in before), asked.now))
+        driver = asked.driver
+        asked.do(lambda: driver.order(tuple(new if voter == old else voter for voter in before), asked.now))
         return True
 
     def lose_record(self) -> bool:
@@ -198,7 +198,7 @@ class Faults(Sites):
         return True
 
     def mourn(self, voter: VoterProcess) -> None:
-        newest = max((each.record.decided for each in self.voters.values()), key=lambda decision: decision.epoch)
+        newest = max((each.record.decided for each in self.voters.values()), key=lambda view: view.epoch)
         if voter.name in newest.electors:
             self.replace_voter(voter.name)
             self.later(1.0, lambda: self.mourn(voter))
@@ -233,7 +233,7 @@ class Faults(Sites):
         def go() -> None:
             process.leaving = True
             process.core.close(process.now)
-            process.residence.leave(process.now)
+            process.agent.leave(process.now)
 
         process.do(go)
         self.later(3.0, lambda: self.end(process) if process.alive else None)

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlock.node.membership.lease import RHO
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.store.requests import Request
 from peerlock.sim.cluster.process import Link, Process, User, World
 from peerlock.sim.cluster.voter_process import ELIGIBLE, Clock, LeasedPlan, LeasedProcess, VoterProcess
 
 
-class Sites(World):
+class ClusterNetwork(World):
     plan: LeasedPlan
 
     def __init__(self, plan: LeasedPlan, seed: int) -> None:
@@ -30,19 +30,19 @@ class Sites(World):
         self.voters: dict[str, VoterProcess] = {}
         if plan.registry == "voters":
             self.voters = {name: VoterProcess(self, name) for name, _ in ELIGIBLE[: len(self.first_voters) + 2]}
-        self.store = plan.shelf()
+        self.store = plan.memory()
         self.store_away = 0.0  # until then
         self.calm_since = 0.0
         self.pair: tuple[str, ...] = ()  # one of these may wait after that
         self.lonely, self.far = "", list[str]()  # this one, if these are a majority of the voters
-        self.views: dict[int, Decision] = {}
+        self.views: dict[int, View] = {}
         self.gone: set[Peer] = set()  # that some view has left out
         self.judged = 0  # epochs
 
     def new_clock(self) -> Clock:
         return Clock(1 + self.random.uniform(-RHO, RHO) * 0.99, self.random.uniform(0, 1000))
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, view: View) -> None:
         """Somebody has decided a view."""
         raise NotImplementedError
 
@@ -66,12 +66,16 @@ class Sites(World):
     def connect(self, process: Process, peer: Peer) -> None:
         assert isinstance(process, LeasedProcess)
         process.dialling.discard(peer)
-        courts = peer in process.courted and not process.leaving and process.peer not in process.core.view.coming
-        if peer in process.links or not (courts or peer in process.core.view.coming):
+        dials_early = (
+            peer in process.dialled_early
+            and not process.leaving
+            and process.peer not in process.core.view_change.coming
+        )
+        if peer in process.links or not (dials_early or peer in process.core.view_change.coming):
             return
         other = self.by_peer.get(peer)
         if other is None or not other.alive or other.peer != peer:
-            if peer in process.core.view.coming:
+            if peer in process.core.view_change.coming:
                 process.dial_after(0.3, peer)
             return
         assert isinstance(other, LeasedProcess)
@@ -108,8 +112,8 @@ class Sites(World):
                 return
             before = self.store.snapshot.revision
             done, snapshot = self.store.ask(request)
-            if snapshot.decision is not None:
-                self.decided(snapshot.decision)
+            if snapshot.view is not None:
+                self.decided(snapshot.view)
             if self.store.snapshot.revision != before:
                 for other in self.processes:
                     if other.alive and isinstance(other, LeasedProcess) and other is not process:

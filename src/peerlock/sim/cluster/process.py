@@ -9,7 +9,7 @@ run.
 - A *link* delivers what was written in order, after a delay of its own; between links anything overtakes anything. A
   reset loses what is under way, or some of it arrives; it may end in the middle of a frame.
 - The *registry* decides one view an epoch. It knows who is dead, and excludes a member that is silent only if that
-  member does not believe: `gate` and `believers` are the kernel's record locks.
+  member does not believe: `may_hold` and `believers` are the kernel's record locks.
 
 Users take a lock, hold it for a while, give it back; some give up waiting. The oracle looks at every grant: no two
 holds that exclude each other at one time, and fences that strictly increase. When the faults have stopped, everybody
@@ -29,11 +29,11 @@ from msgspec import Struct
 from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError
 from peerlock.node.core import Core
-from peerlock.node.locks.local_lock import Desk
+from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import DONE, HELD, WAITING, Limits, Ticket
 from peerlock.node.peer import Peer
 from peerlock.node.wire import LENGTH, Hello, framed, opened
-from peerlock.node.wire_algorithms import spoken
+from peerlock.node.wire_algorithms import wire_algorithm
 
 # Not counted as faults of their own: nothing breaks, or it is counted as a reset already.
 HARMLESS = ("gave up", "renewal", "reset in a frame")
@@ -170,10 +170,10 @@ class Process:
         self.core.rejoined(self.peer)
         self.world.later(self.world.delay(), lambda: self.do(lambda: self.world.registry.change(self)))
 
-    def open_gate(self) -> bool:
-        return self.world.registry.open_gate(self)
+    def begin_holding(self) -> bool:
+        return self.world.registry.begin_holding(self)
 
-    def close_gate(self) -> None:
+    def end_holding(self) -> None:
         self.world.registry.believers.discard(self.peer)
 
     def lapsed(self, held: int) -> None:
@@ -182,10 +182,10 @@ class Process:
     def wake_at(self, when: float) -> None:
         self.world.at(when, lambda: self.do(lambda: self.core.tick(self.now)))
 
-    def remind_at(self, when: float) -> None:
-        self.world.at(when, lambda: self.do(lambda: self.core.remind(self.now)))
+    def withheld_due_at(self, when: float) -> None:
+        self.world.at(when, lambda: self.do(lambda: self.core.on_withheld_due(self.now)))
 
-    def stay_awake(self, desk: Desk) -> None:
+    def spin(self, local_lock: LocalLock) -> None:
         pass
 
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None:
@@ -300,7 +300,7 @@ class Registry:
             self.change(process, without)
         return tuple(peer for peer in peers if peer not in without)
 
-    def open_gate(self, process: Process) -> bool:
+    def begin_holding(self, process: Process) -> bool:
         if process.peer in self.members:
             self.believers.add(process.peer)
             return True
@@ -342,7 +342,7 @@ class User:
         self.wish = wish = Wish(mode, self)
         core.now = self.process.now
         wish.lock = lock
-        core.table.desk(lock, spoken(world.plan.algorithm)).acquire(wish, self.process.now)
+        core.table.local_lock(lock, wire_algorithm(world.plan.algorithm)).acquire(wish, self.process.now)
         wish.asked = True
         if wish.state == HELD:
             self.entered(wish)
@@ -352,9 +352,9 @@ class User:
             )
 
     def give_up(self, wish: Wish) -> None:
-        if wish.state == WAITING and wish.desk is not None:
+        if wish.state == WAITING and wish.local_lock is not None:
             self.process.world.faults["gave up"] += 1
-            wish.desk.cancel(wish, self.process.now)
+            wish.local_lock.cancel(wish, self.process.now)
             self.wish = None
             self.later()
 
@@ -373,11 +373,11 @@ class User:
         world.later(world.random.expovariate(2 / world.plan.pace), lambda: self.process.do(lambda: self.leave(wish)))
 
     def leave(self, wish: Wish) -> None:
-        if wish.state == HELD and wish.desk is not None:
+        if wish.state == HELD and wish.local_lock is not None:
             world = self.process.world
             world.left(self, wish)
             self.process.core.now = self.process.now
-            wish.desk.release(wish, self.process.now)
+            wish.local_lock.release(wish, self.process.now)
             if wish.state == DONE:
                 self.wish = None
                 self.later()
@@ -432,7 +432,7 @@ class World:
         return process
 
     def connect(self, process: Process, peer: Peer) -> None:
-        if peer in process.links or peer not in process.core.view.coming:
+        if peer in process.links or peer not in process.core.view_change.coming:
             return
         other = self.by_peer.get(peer)
         if other is None or not other.alive or other.peer != peer:

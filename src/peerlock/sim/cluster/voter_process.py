@@ -1,7 +1,8 @@
-"""What a simulated host has: clocks of its own, a process with a node, its household, a process with a voter.
+"""What a simulated host has: clocks of its own, a process with a node, its agent, a process with a voter.
 
-What runs in them is what ships: `Core`, `Residence`, `Office`, `Voter`, `Tenant`, `Lodger`. The world around them is
-`sim/cluster/network.py`, its faults are in `sim/cluster/nemesis.py`, its oracle in `sim/cluster/leased_process.py`.
+What runs in them is what ships: `Core`, `MembershipAgent`, `VoterDriver`, `Voter`, `QuorumMember`, `StoreMember`. The world
+around them is `sim/cluster/network.py`, its faults are in `sim/cluster/nemesis.py`, its oracle in
+`sim/cluster/leased_process.py`.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from peerlock.node.membership.lease import Lease
-from peerlock.node.membership.view import Decision
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.quorum.agent import AtVoters
-from peerlock.node.quorum.member import Tenant
-from peerlock.node.quorum.messages import Ballot, Beat, Ruling, Vouch
-from peerlock.node.quorum.voter import Record, Voter
-from peerlock.node.quorum.voter_driver import Office
-from peerlock.node.store.agent import AtStore
-from peerlock.node.store.member import Lodger
-from peerlock.node.store.memory import Shelf
+from peerlock.node.quorum.agent import QuorumAgent
+from peerlock.node.quorum.member import QuorumMember
+from peerlock.node.quorum.messages import Ballot, Heartbeat, HeartbeatAck, ViewDecided
+from peerlock.node.quorum.voter import Voter, VoterRecord
+from peerlock.node.quorum.voter_driver import VoterDriver
+from peerlock.node.store.agent import StoreAgent
+from peerlock.node.store.member import StoreMember
+from peerlock.node.store.memory import MemoryStore
 from peerlock.node.store.requests import Request, Snapshot
 from peerlock.sim.cluster.process import Broken, Link, Plan, Process, User, Wish
 
 if TYPE_CHECKING:
-    from peerlock.sim.cluster.network import Sites
+    from peerlock.sim.cluster.network import ClusterNetwork
 
 ELIGIBLE = tuple((f"v{at}", "") for at in range(1, 8))  # the first three or five of them vote at first
 
@@ -36,10 +37,10 @@ class LeasedPlan(Plan, frozen=True):
     fault_every_s: float = 0.35
     pace_s: float = 0.06
     voter: type[Voter] = Voter
-    tenant: type[Tenant] = Tenant
+    member: type[QuorumMember] = QuorumMember
     lease: type[Lease] = Lease
-    lodger: type[Lodger] = Lodger
-    shelf: type[Shelf] = Shelf
+    store_member: type[StoreMember] = StoreMember
+    memory: type[MemoryStore] = MemoryStore
 
 
 class Clock:
@@ -60,7 +61,7 @@ class Clock:
 
 
 class LeasedProcess(Process):
-    def __init__(self, world: Sites, name: str) -> None:
+    def __init__(self, world: ClusterNetwork, name: str) -> None:
         self.hosts = world
         self.clock = world.new_clock()
         self.world = world  # the clock is read before anything else is there
@@ -69,13 +70,13 @@ class LeasedProcess(Process):
         self.hung = False
         self.hung_since = 0.0
         self.late: list[Callable[[], None]] = []  # for the core, while it hangs
-        self.courted: tuple[Peer, ...] = ()
+        self.dialled_early: tuple[Peer, ...] = ()
         self.dialling: set[Peer] = set()  # it is being tried, or will be again
         plan = world.plan
-        self.residence: AtVoters | AtStore = (
-            AtVoters(Household(self), plan.lease_s, world.first_voters, plan.tenant, plan.lease)
+        self.agent: QuorumAgent | StoreAgent = (
+            QuorumAgent(AgentShell(self), plan.lease_s, world.first_voters, plan.member, plan.lease)
             if plan.registry == "voters"
-            else AtStore(Household(self), plan.lease_s, "store", plan.lodger, plan.lease)
+            else StoreAgent(AgentShell(self), plan.lease_s, "store", plan.store_member, plan.lease)
         )
 
     @property
@@ -112,12 +113,12 @@ class LeasedProcess(Process):
         pass
 
     def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
-        self.residence.suspect(peers, self.now)
+        self.agent.suspect(peers, self.now)
         return peers
 
     def renewal(self) -> None:
         self.core.renewing = False
-        self.residence.wants_renewal(self.core.view.known, self.now)
+        self.agent.wants_renewal(self.core.view_change.known, self.now)
 
     def waits_outside(self) -> bool:
         return True
@@ -128,7 +129,7 @@ class LeasedProcess(Process):
         for link in list(self.links.values()):
             self.drop(link)
         self.links.clear()
-        self.courted = ()
+        self.dialled_early = ()
         self.peer = self.world.new_peer(self.name)
         self.world.by_peer[self.peer] = self
         self.core.rejoined(self.peer)
@@ -137,28 +138,28 @@ class LeasedProcess(Process):
 
     def arrive(self, peer: Peer) -> None:
         if peer == self.peer:
-            self.residence.reached(self.greeted_peers(), self.now)
-            self.residence.arrive(peer, self.now)
+            self.agent.reached(self.greeted_peers(), self.now)
+            self.agent.arrive(peer, self.now)
 
     def answered(self, number: int, done: bool, snapshot: Snapshot) -> None:
         """The store has answered."""
-        if isinstance(self.residence, AtStore):
-            self.residence.answered(number, done, snapshot, self.now)
+        if isinstance(self.agent, StoreAgent):
+            self.agent.answered(number, done, snapshot, self.now)
 
-    def open_gate(self) -> bool:
+    def begin_holding(self) -> bool:
         return False  # it is open while the lease runs
 
-    def close_gate(self) -> None:
+    def end_holding(self) -> None:
         pass
 
     def wake_at(self, when: float) -> None:
         self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.tick(self.now)))
 
-    def remind_at(self, when: float) -> None:
-        self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.remind(self.now)))
+    def withheld_due_at(self, when: float) -> None:
+        self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.on_withheld_due(self.now)))
 
     def look_at_lease(self) -> None:
-        if self.core.table.gate and self.now >= self.core.table.until:
+        if self.core.table.may_hold and self.now >= self.core.table.until:
             self.core.lapse(self.now)
 
     def was_told(self, user: User, wish: Wish) -> None:
@@ -188,11 +189,11 @@ class LeasedProcess(Process):
         self.reached()
 
     def reached(self) -> None:
-        self.beside(lambda: self.residence.reached(self.greeted_peers(), self.now))
+        self.beside(lambda: self.agent.reached(self.greeted_peers(), self.now))
 
 
-class Household:
-    """What a residence asks for, in a simulated process."""
+class AgentShell:
+    """What an agent asks for, in a simulated process."""
 
     def __init__(self, process: LeasedProcess) -> None:
         self.process = process
@@ -207,12 +208,12 @@ class Household:
     def tick(self, when: float) -> None:
         if when == self.tick_at:
             self.tick_at = 0.0
-            self.process.residence.tick(self.process.now)
+            self.process.agent.tick(self.process.now)
 
-    def learned(self, decision: Decision) -> None:
+    def learned(self, view: View) -> None:
         def take() -> None:
-            if self.process.peer in decision.members or self.process.core.view.known:
-                self.process.core.learn(decision.epoch, decision.members, self.process.now)
+            if self.process.peer in view.members or self.process.core.view_change.known:
+                self.process.core.learn(view.epoch, view.members, self.process.now)
 
         self.process.do(take)
 
@@ -223,9 +224,9 @@ class Household:
             self.process.clock.when(until) + 1e-7, lambda: self.process.do(self.process.look_at_lease)
         )
 
-    def court(self, peers: tuple[Peer, ...]) -> None:
+    def dial_early(self, peers: tuple[Peer, ...]) -> None:
         def reach() -> None:
-            self.process.courted = peers
+            self.process.dialled_early = peers
             for peer in peers:
                 if peer not in self.process.links:
                     self.process.dial(peer)
@@ -235,7 +236,7 @@ class Household:
     def left(self) -> None:
         self.process.alive = False
 
-    def anew(self) -> None:
+    def new_incarnation(self) -> None:
         self.process.do(self.process.rejoin)
 
     def refuse(self, sentence: str) -> None:
@@ -244,7 +245,7 @@ class Household:
     def steady(self) -> float:
         return self.process.clock.steady(self.process.world.now)
 
-    def may_beat(self) -> bool:
+    def may_send_heartbeat(self) -> bool:
         return (
             not self.process.hung or self.process.world.now - self.process.hung_since < self.process.hosts.plan.stall_s
         )
@@ -252,9 +253,9 @@ class Household:
     def complain(self, sentence: str) -> None:
         raise Broken(f"{self.process.name}: {sentence}")
 
-    def send(self, to: str, message: Beat) -> None:
+    def send(self, to: str, message: Heartbeat) -> None:
         voter = self.process.hosts.voters[to]
-        self.process.hosts.datagram(self.process, voter, lambda: voter.on_beat(message))
+        self.process.hosts.datagram(self.process, voter, lambda: voter.on_heartbeat(message))
 
     def ask(self, request: Request) -> None:
         self.process.hosts.ask_store(self.process, request)
@@ -263,12 +264,12 @@ class Household:
 class VoterProcess:
     """Somebody who votes, or may be asked to. Its record survives it, unless that is lost: then it never votes again."""
 
-    def __init__(self, world: Sites, name: str) -> None:
+    def __init__(self, world: ClusterNetwork, name: str) -> None:
         self.world, self.name = world, name
         self.clock = world.new_clock()
         first = world.first_voters
-        self.record = Record(Decision(0, (), first if (name, "") in first else ()))
-        self.office: Office | None = None
+        self.record = VoterRecord(View(0, (), first if (name, "") in first else ()))
+        self.driver: VoterDriver | None = None
         self.alive, self.paused, self.lost = False, False, False
         self.full_until = 0.0  # there is no room for its record
         self.postponed: list[Callable[[], None]] = []
@@ -286,10 +287,10 @@ class VoterProcess:
     def start(self) -> None:
         self.alive, self.tick_at = True, 0.0
         plan = self.world.plan
-        self.office = Office(plan.voter.restarted(self.name, plan.lease_s, self.record, self.now), self, self.now)
+        self.driver = VoterDriver(plan.voter.restarted(self.name, plan.lease_s, self.record, self.now), self, self.now)
 
     def crash(self) -> None:
-        self.alive, self.office, self.postponed, self.paused = False, None, [], False
+        self.alive, self.driver, self.postponed, self.paused = False, None, [], False
 
     def do(self, act: Callable[[], Any]) -> None:
         if not self.alive:
@@ -308,17 +309,17 @@ class VoterProcess:
         if not self.alive and not self.lost:
             self.start()
 
-    def on_beat(self, beat: Beat) -> None:
-        if self.office is not None:
-            self.office.on_beat(beat, self.now)
+    def on_heartbeat(self, heartbeat: Heartbeat) -> None:
+        if self.driver is not None:
+            self.driver.on_heartbeat(heartbeat, self.now)
 
     def receive(self, source: str, message: Ballot) -> None:
-        if self.office is not None:
-            self.office.receive(source, message, self.now)
+        if self.driver is not None:
+            self.driver.receive(source, message, self.now)
 
-    # -- the office's clerk --------------------------------------------------------------------------------
+    # -- what the driver asks for ----------------------------------------------------------------
 
-    def save(self, record: Record) -> None:
+    def save(self, record: VoterRecord) -> None:
         chance = 0.0 if self.world.calm else self.world.random.random()
         if chance > 0.985:
             raise Killed("voter lost its answer")  # before it is written
@@ -334,24 +335,24 @@ class VoterProcess:
         other = self.world.voters[to]
         self.world.datagram(self, other, lambda: other.receive(self.name, message))
 
-    def answer(self, peer: Peer, vouch: Vouch) -> None:
+    def answer(self, peer: Peer, ack: HeartbeatAck) -> None:
         process = self.world.by_peer.get(peer)
         if isinstance(process, LeasedProcess):
-            self.tell(process, vouch, peer)
+            self.tell(process, ack, peer)
 
     def tell(self, process: LeasedProcess, word: Any, peer: Peer) -> None:
         def hear() -> None:
-            residence = process.residence
-            if isinstance(residence, AtVoters) and residence.started:
-                residence.on_word(self.name, word, process.now)
+            agent = process.agent
+            if isinstance(agent, QuorumAgent) and agent.started:
+                agent.on_word(self.name, word, process.now)
 
         self.world.datagram(self, process, lambda: hear(), beside=True)
 
-    def decided(self, decision: Decision) -> None:
-        self.world.decided(decision)
+    def decided(self, view: View) -> None:
+        self.world.decided(view)
         for process in self.world.processes:
             if process.alive and isinstance(process, LeasedProcess):
-                self.tell(process, Ruling(decision), process.peer)
+                self.tell(process, ViewDecided(view), process.peer)
 
     def wake_at(self, when: float) -> None:
         if self.tick_at <= self.now or when < self.tick_at:
@@ -359,9 +360,9 @@ class VoterProcess:
             self.world.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.tick(when)))
 
     def tick(self, when: float) -> None:
-        if self.office is not None and when == self.tick_at:
+        if self.driver is not None and when == self.tick_at:
             self.tick_at = 0.0
-            self.office.tick(self.now)
+            self.driver.tick(self.now)
 
 
 class Killed(Exception):
