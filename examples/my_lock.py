@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from peerlock import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, State, Wire
+from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, State, Wire
 
 
 class Request(Ask, frozen=True, tag=1):

@@ -12,8 +12,8 @@ with both asleep for 2 ms before; and how long a few additions take after such a
 processes, two of them on one core, count their turns: as they are, and when the kernel was asked not to let who is woken
 displace who runs (SCHED_BATCH).
 
-At last crowds, in turns: as they are, where everybody is told of every request at once (no successor first), where who waits sleeps at
-once (nobody spins), and without either.
+At last crowds, in turns: as they are; with every request sent to all members at once; with waiters that sleep at once; and
+without either.
 """
 
 from __future__ import annotations

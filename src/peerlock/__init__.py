@@ -1,33 +1,20 @@
-"""peerlock: a distributed lock with no lock server, and the papers that it comes from."""
+"""A distributed lock for Python with no lock service to operate.
+
+    async with peerlock.join("shop") as node:
+        async with node.lock("orders") as hold:
+            ...
+
+`join` and what it returns are for asyncio. `peerlock.sync` has the same for threads, and `peerlock.testing` has groups in
+memory. The classic algorithms that the nodes run can be simulated (`peerlock.sim`), checked over every interleaving
+(`peerlock.check`) and compared with what their papers claim (`peerlock.claims`). `peerlock.contract` is for authors of
+algorithms.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from peerlock.algorithms import CATALOGUE, AlgorithmSpec, choose
-from peerlock.contract import (
-    NOBODY,
-    Algorithm,
-    Ask,
-    Book,
-    Grant,
-    Members,
-    Mode,
-    Needs,
-    Neighbours,
-    NodeId,
-    Out,
-    Ring,
-    Row,
-    State,
-    Wire,
-    look,
-    note,
-    put,
-    row,
-    strike,
-)  # fmt: skip
 from peerlock.errors import (
     AfterFork,
     AlreadyHeld,
@@ -37,66 +24,52 @@ from peerlock.errors import (
     LockTimeout,
     NodeClosed,
     PeerlockError,
+    ProtocolError,
     RegistryError,
+    StaleFence,
     Unreachable,
     UsageError,
 )
 
 if TYPE_CHECKING:
     from peerlock.net.aio.lock import Hold, Lock, RWLock
+    from peerlock.net.aio.node import Node
     from peerlock.net.settings import join
 
+    __version__: str
+
 __all__ = [
-    "CATALOGUE",
-    "NOBODY",
-    "AfterFork",
-    "Algorithm",
-    "AlgorithmSpec",
-    "AlreadyHeld",
-    "Ask",
-    "Book",
-    "Disagreement",
-    "Grant",
-    "Hold",
-    "Lock",
-    "LockError",
-    "LockLost",
-    "LockTimeout",
-    "Members",
-    "Mode",
-    "Needs",
-    "Neighbours",
-    "NodeId",
-    "NodeClosed",
-    "Out",
-    "PeerlockError",
-    "RWLock",
-    "RegistryError",
-    "Ring",
-    "Row",
-    "State",
-    "Unreachable",
-    "UsageError",
-    "Wire",
-    "choose",
+    "AfterFork", "AlreadyHeld", "Disagreement", "Hold", "Lock", "LockError", "LockLost", "LockTimeout", "Node", "NodeClosed",
+    "PeerlockError", "ProtocolError", "RWLock", "RegistryError", "StaleFence", "Unreachable", "UsageError", "__version__",
     "join",
-    "look",
-    "note",
-    "put",
-    "row",
-    "strike",
 ]  # fmt: skip
 
-
-# The lock itself, when it is used: an algorithm of one's own needs no sockets.
-_LATER = {"Hold": "net.aio.lock", "Lock": "net.aio.lock", "RWLock": "net.aio.lock", "join": "net.settings"}
+# Imported when they are used: an author of an algorithm needs no sockets.
+_LAZY = {
+    "Hold": "net.aio.lock",
+    "Lock": "net.aio.lock",
+    "RWLock": "net.aio.lock",
+    "Node": "net.aio.node",
+    "join": "net.settings",
+}
+_MODULES = ("check", "claims", "contract", "guards", "prometheus", "sim", "sync", "testing")
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("sync", "testing"):
-        return importlib.import_module(f"peerlock.{name}")
-    where = _LATER.get(name)
-    if where is None:
+    found: Any
+    if name in _MODULES:
+        found = importlib.import_module(f"peerlock.{name}")
+    elif name in _LAZY:
+        found = getattr(importlib.import_module(f"peerlock.{_LAZY[name]}"), name)
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        found = version("peerlock")
+    else:
         raise AttributeError(f"module 'peerlock' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(f"peerlock.{where}"), name)
+    globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_MODULES]

@@ -133,8 +133,8 @@ class Grant(Wire, frozen=True):
     def successor(self) -> NodeId | None:
         """Who gets it after whom it is sent to, if its sender knows that.
 
-        With an answer an algorithm promises that a request of that sender may be sent to the successor alone: the others hear of it
-        late or, once it has been granted, not at all. `None` promises nothing.
+        With an answer an algorithm promises that a request of that sender may be sent to the successor alone: the others
+        hear of it late or, once it has been granted, not at all. `None` promises nothing.
         """
         return None
 
@@ -282,3 +282,9 @@ class Effects:
 
     def idle(self) -> None:
         self.ended = True
+
+
+__all__ = [
+    "NOBODY", "Algorithm", "Ask", "Book", "Effects", "Grant", "Key", "Members", "Mode", "Needs", "Neighbours", "NodeId", "Out",
+    "Ring", "Row", "Shape", "State", "Wire", "kind_of", "look", "note", "put", "row", "strike",
+]  # fmt: skip

@@ -225,7 +225,7 @@ def _name(peer: Any) -> str:
 class KeepsRenewing(Voter):
     """Although it was asked to leave somebody out."""
 
-    def end_holding(self, peers: list[Peer]) -> None:
+    def suspect(self, peers: list[Peer]) -> None:
         pass
 
 

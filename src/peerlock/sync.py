@@ -11,7 +11,7 @@ from peerlock.net.registries.etcd import Etcd
 from peerlock.net.registries.static import Tls
 from peerlock.net.settings import check_timeout, gather, prepared, registry_for
 from peerlock.net.threads.lock import Hold, Lock, RWLock
-from peerlock.net.threads.node import ThreadNode, started
+from peerlock.net.threads.node import Node, started
 
 
 def join(
@@ -38,7 +38,7 @@ def join(
     watchdog: bool | None = None,
     first_start: bool | None = None,
     timeout: float | None = None,
-) -> ThreadNode:
+) -> Node:
     """Become a member of a group: `with peerlock.sync.join("shop") as node`. The words are those of `peerlock.join`."""
     settings = gather(
         config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
@@ -48,8 +48,13 @@ def join(
     )  # fmt: skip
     algorithm, limits = prepared(settings)
     check_timeout(timeout)
-    refuse_on_the_loop_of(group)
-    return started(ThreadNode(registry_for(group, settings), group, algorithm=algorithm, limits=limits), timeout)
+    registry = registry_for(group, settings)
+    try:
+        refuse_on_the_loop_of(group, registry)
+    except BaseException:
+        registry.close()
+        raise
+    return started(Node(registry, group, algorithm=algorithm, limits=limits), timeout)
 
 
-__all__ = ["Hold", "Lock", "RWLock", "join"]
+__all__ = ["Hold", "Lock", "Node", "RWLock", "join"]

@@ -97,7 +97,9 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> AlgorithmSp
     """A class as an algorithm, or a sentence about what it lacks."""
     name = str(name or getattr(algorithm, "__name__", repr(algorithm)))
     if not inspect.isclass(algorithm) or not issubclass(algorithm, State):
-        raise ContractError(f"{name} is not a class derived from peerlock.State; see docs/guide/your-own-algorithm.md.")
+        raise ContractError(
+            f"{name} is not a class derived from peerlock.contract.State; see docs/guide/your-own-algorithm.md."
+        )
     for method, arguments in _METHODS.items():
         function = getattr(algorithm, method, None)
         wanted = f"{method}({', '.join(arguments)})"
@@ -114,7 +116,9 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> AlgorithmSp
             signature = inspect.signature(function)
             raise ContractError(f"{name}.{method}{signature} cannot be called as {wanted}.") from None
     if not isinstance(algorithm.needs, Needs):
-        raise ContractError(f"{name}.needs must be a peerlock.Needs: on which networks does the algorithm run?")
+        raise ContractError(
+            f"{name}.needs must be a peerlock.contract.Needs: on which networks does the algorithm run?"
+        )
     made: Any = algorithm
     known = inspect.signature(made.start).parameters
     for option in options:

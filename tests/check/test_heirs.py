@@ -1,9 +1,9 @@
 """Requests that are sent to the successor alone (`Grant.successor`, `node/locks/local_lock.py`), in every interleaving.
 
-`Discreet` does to Suzuki's and Kasami's algorithm whfor a lock does: a request goes to the successor of the privilege's holder that its
-sender has passed on, to the others when a timer fires, and to nobody any more when it was granted. A timer fires at any
-time after it was set, at once as well, so the runs in which everybody is told are among these. A local lock is more careful: it
-looks at the clock, and at how many there are.
+`Discreet` does to Suzuki's and Kasami's algorithm what a local lock does. After a node has passed the privilege on, its next
+request goes to the successor alone; to the other nodes when a timer fires; and to none of them once it was granted. A timer
+fires at any time after it was set, at once as well, so the runs in which all nodes are told are among these. A local lock is
+more careful: it looks at the clock, and at the number of members.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from peerlock.user_algorithm import find, load
 CLASSES = '''
 import random
 import time
-from peerlock import NOBODY, Ask, Grant, State
+from peerlock.contract import NOBODY, Ask, Grant, State
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -134,6 +134,14 @@ class Chance(Central):
         if random.random() < 0.5:
             self.q = (*self.q[1:], *self.q[:1])
         super().free(out)
+
+
+class ChanceAtTheStart(Central):
+    @classmethod
+    def start(cls, me, shape, inside):
+        made = super().start(me, shape, inside)
+        made.busy = random.random() < 0.5
+        return made
 
 
 class Clock(Central):
@@ -279,19 +287,20 @@ REFUSED = {
     "MutableMessage": "MutableMessage sent LISTED, whose names holds a list, which can change; use a tuple",
     "MutableKey": "MutableKey.key() returned a list, which cannot be hashed; return a tuple.",
     "Chance": TWICE,
+    "ChanceAtTheStart": "start() of node 1 did not make the same state twice",
     "Clock": TWICE,
     "Counter": TWICE,
     "Shared": TWICE,
     "SetOrder": "depends on the order of a set",
     "Identity": TWICE,
-    "Boxed": TWICE,
+    "Boxed": "start() of node 1 did not make the same state twice",
     "Exits": "Exits raised SystemExit in",
     "NoTime": "node 1 set the timer 't' to nan; it takes a",
     "NoNode": "NoNode raised TypeError in",
     "HidesAField": "has two states with one key() that do not do the same",
 }
 # Two runs of one process do the same with these.
-ONLY_CHECKED = ("SetOrder", "MutableKey", "HidesAField", "Identity", "Clock", "Shared", "Boxed")
+ONLY_CHECKED = ("SetOrder", "MutableKey", "HidesAField", "Identity", "ChanceAtTheStart", "Clock", "Shared", "Boxed")
 
 
 @pytest.fixture

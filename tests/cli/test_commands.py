@@ -145,7 +145,7 @@ def test_an_own_algorithm() -> None:
             "cannot be written: there is no directory no/where.",
         ),
         (("sim", "ricart-agrawala-implicit", "--delay", "exponential:1"), "needs a delay bound"),
-        (("sim", "examples/my_lock.py:Request"), "is not a class derived from peerlock.State"),
+        (("sim", "examples/my_lock.py:Request"), "is not a class derived from peerlock.contract.State"),
         (("sim", "helary-plouzeau-raynal", "--topology", "README.md.gml"), "cannot be read"),
         (("compare", "--plot", "x.pdf"), "the name of this file ends in .png or .svg"),
         (("compare", "--sizes", "many", "--plot", "x.png"), "is not a number of nodes"),
@@ -177,7 +177,7 @@ def test_mistakes_get_a_sentence_and_exit_code_2(words: tuple[str, ...], sentenc
 
 def test_a_class_that_lacks_a_method(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("from peerlock import *\nclass MyLock(State):\n    me: NodeId\n")
+    file.write_text("from peerlock.contract import *\nclass MyLock(State):\n    me: NodeId\n")
     assert "has no method start(me, shape, inside)" in peerlock("sim", f"{file}:MyLock", code=2).stderr
 
 

@@ -48,7 +48,7 @@ def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
 
 
 def test_the_exact_status_and_the_environment(group: list[str]) -> None:
-    script = "echo $PEERLOCK_NAME $PEERLOCK_FENCE; cat; exit 7"
+    script = "echo $PEERLOCK_LOCK $PEERLOCK_FENCE; cat; exit 7"
     done = subprocess.run(
         [*PEERLOCK, "run", "backup", *group, "--", "sh", "-c", script],
         input="typed",

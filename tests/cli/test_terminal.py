@@ -72,6 +72,35 @@ def test_ctrl_c_while_waiting(tmp_path: Path) -> None:
         holder.wait(10)
 
 
+def test_a_pager_behind_a_command(tmp_path: Path) -> None:
+    """The pager needs the terminal. The command that it reads from had taken it, and the whole job was stopped."""
+    words = " ".join(run_words(tmp_path, "x", "--", "sh", "-c", "'echo first; sleep 30'"))
+    with terminal("bash", "--norc", "--noprofile", "-i", env={"PS1": "prompt> ", "LESS": ""}) as shell:
+        shell.until("prompt> ")
+        shell.type(f"{words} | (read line </dev/tty; echo read $line; cat)\n")
+        time.sleep(1.0)
+        shell.type("seven\n")
+        shell.until("read seven")
+        shell.until("first\r\n")
+        shell.type("\x03")
+        shell.until("prompt> ")
+        shell.type("exit\n")
+        shell.wait(10)
+
+
+def test_a_command_in_front_of_a_pipe_reads_from_the_terminal(tmp_path: Path) -> None:
+    words = " ".join(run_words(tmp_path, "x", "--", "sh", "-c", "'echo ready; read line; echo got $line'"))
+    with terminal("bash", "--norc", "--noprofile", "-i", env={"PS1": "prompt> "}) as shell:
+        shell.until("prompt> ")
+        shell.type(f"{words} | cat\n")
+        shell.until("ready\r\n")
+        shell.type("seven\n")
+        shell.until("got seven")
+        shell.until("prompt> ")
+        shell.type("exit\n")
+        shell.wait(10)
+
+
 def test_ctrl_z_and_fg_in_a_shell(tmp_path: Path) -> None:
     words = " ".join(run_words(tmp_path, "x", "--", "sh", "-c", "'echo ready; read line; echo got $line; exit 5'"))
     with terminal("bash", "--norc", "--noprofile", "-i", env={"PS1": "prompt> "}) as shell:

@@ -275,7 +275,7 @@ def test_a_counterexample_s_file_was_named_on_the_command_line(tmp_path: Path) -
     """The user has just had it checked: the lab of `check --open` may run it."""
     file = tmp_path / "alone.py"
     file.write_text(
-        "from peerlock import NOBODY, State\n"
+        "from peerlock.contract import NOBODY, State\n"
         "class Alone(State):\n"
         "    me: int\n"
         "    @classmethod\n"

@@ -16,7 +16,8 @@ from peerlock.net.aio.node import Joining, Node
 from peerlock.net.registries.host import HostRegistry
 from peerlock.net.registries.static import Tls
 from peerlock.net.settings import gather, leased_registry
-from peerlock.net.threads.node import ThreadNode, started
+from peerlock.net.threads.node import Node as ThreadNode
+from peerlock.net.threads.node import started
 from peerlock.net.threads.shell import ThreadLink
 from peerlock.net.transport.tls import tls_context
 from peerlock.node.peer import Peer

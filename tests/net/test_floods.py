@@ -24,7 +24,7 @@ import peerlock.sync
 from mistaken import Authority
 from peerlock.net.aio.node import Node
 from peerlock.net.aio.shell import AioLink
-from peerlock.net.threads.node import ThreadNode
+from peerlock.net.threads.node import Node as ThreadNode
 from peerlock.net.transport.link import Link
 from peerlock.node.peer import Peer
 from peerlock.node.quorum.messages import Heartbeat, VoterHello, enveloped

@@ -23,7 +23,7 @@ from peerlock.errors import AfterFork, LockLost, PeerlockError, RegistryError, U
 from peerlock.net.files import directory_for, make_private
 from peerlock.net.processes.groups import end_process_groups, process_group_of
 from peerlock.net.registries.host import HostRegistry
-from peerlock.net.threads.node import ThreadNode
+from peerlock.net.threads.node import Node
 from peerlock.node.membership.host import ALIVE, KEPT_VIEWS, path_of
 from processes import Member, members
 
@@ -82,7 +82,7 @@ def test_a_stopped_holder_blocks_and_status_names_its_pid(tmp_path: Path) -> Non
         waiter.join()
 
 
-def _try(node: ThreadNode) -> None:
+def _try(node: Node) -> None:
     node.lock("x").try_acquire(patience_s=5)
 
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,7 @@ import _xxsubinterpreters as interpreters
 inner = interpreters.create(isolated=False)
 interpreters.run_string(inner, f'''
 import sys
+import tempfile
 sys.path[:] = {sys.path!r}
 import peerlock.sync
 other = peerlock.sync.join("g", dir={sys.argv[1]!r}, name="c")
@@ -173,6 +175,16 @@ def test_a_directory_that_goes_is_noticed_at_the_next_check(how: str, tmp_path: 
     asyncio.run(whole())
 
 
+def test_views_that_go_are_noticed(tmp_path: Path) -> None:
+    """Only they: a cleaner of old files. The next process founds a new group in the same directory."""
+    with peerlock.sync.join("g", dir=tmp_path, name="a") as node:
+        hold = node.lock("x").acquire()
+        for view in (tmp_path / "g" / "views").iterdir():
+            view.unlink()
+        with pytest.raises(LockLost, match="removed, moved or replaced"):
+            hold.check()
+
+
 def test_a_directory_that_goes_is_noticed_by_a_holder_that_never_checks(tmp_path: Path) -> None:
     with peerlock.sync.join("g", dir=tmp_path, name="a") as node:
         hold = node.lock("x").acquire()
@@ -194,6 +206,43 @@ def remove(directory: Path, how: str) -> None:
         shutil.rmtree(directory)
     if how == "replaced":
         shutil.copytree(directory.parent, directory, ignore=lambda *_: ["g"])
+
+
+FORKS = """
+import os, sys, time
+import peerlock.sync
+from peerlock.net.registries.liveness_lock import LivenessLock
+real, children = LivenessLock.keep, []
+def keep(self):
+    child = os.fork()  # by another thread, between the lock and the mapping
+    if not child:
+        os.close(1)
+        time.sleep(60)
+        os._exit(0)
+    children.append(child)
+    real(self)
+LivenessLock.keep = keep
+node = peerlock.sync.join("g", dir=sys.argv[1], name="a")
+hold = node.lock("x").acquire()
+print(*children, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_child_that_was_forked_before_the_lock_was_kept_keeps_nothing(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", FORKS, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        children = [int(word) for word in parent.stdout.readline().split()]
+        try:
+            assert len(children) > 1
+            parent.kill()
+            parent.wait()
+            with peerlock.sync.join("g", dir=tmp_path, name="b", timeout=2) as node:
+                node.lock("x").acquire(timeout=2).release()
+        finally:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
 
 
 # -- commands under locks ------------------------------------------------------------------------------------------
@@ -237,6 +286,62 @@ def test_only_what_belongs_to_the_owner_is_killed() -> None:
         assert theirs.wait() == -signal.SIGKILL
 
 
+CLIENT = """
+import os, sys
+from pathlib import Path
+from peerlock.errors import PeerlockError
+from peerlock.net.control.client import Caller
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+os.setpgid(0, 0)
+caller = Caller(Path(sys.argv[1]), "g")
+for group in (int(sys.argv[2]), f"{os.getpid()}\\n{sys.argv[3]}", os.getpid()):
+    try:
+        caller.call("record_process_groups", group=group)
+        print("taken", flush=True)
+    except PeerlockError as problem:
+        print("refused:", problem, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the test acts for two users")
+def test_a_client_of_another_user_names_only_its_own_commands() -> None:
+    """Root's node writes down the groups of its clients. A line break in one let root kill whatever the next line named."""
+    with (
+        tempfile.TemporaryDirectory() as made,
+        subprocess.Popen(["sleep", "60"], process_group=0) as victim,
+        subprocess.Popen(
+            [sys.executable, "-m", "peerlock", "node", "--dir", made, "-g", "g", "--name", "root"],
+            stdout=subprocess.PIPE, text=True,
+        ) as resident,
+    ):  # fmt: skip
+        try:
+            os.chown(made, 0, 65534)
+            os.chmod(made, 0o2770)
+            assert resident.stdout is not None
+            assert resident.stdout.readline()
+            (socket_path,) = (Path(made) / "g" / "sockets").iterdir()
+            words = [
+                sys.executable,
+                "-c",
+                CLIENT,
+                str(socket_path),
+                str(victim.pid),
+                process_group_of(victim.pid).decode(),
+            ]
+            with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+                assert client.stdout is not None
+                said = [client.stdout.readline() for _ in range(3)]
+                assert [line.split()[0] for line in said] == ["refused:", "refused:", "taken"], said
+                resident.kill()
+                with peerlock.sync.join("g", dir=made, timeout=20) as node, node.lock("x"):
+                    assert client.wait(10) == -signal.SIGKILL, "its own command has ended"
+            assert victim.poll() is None
+        finally:
+            victim.kill()
+            resident.kill()
+
+
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -261,14 +366,14 @@ def test_a_failed_join_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_joiner_that_is_stopped_in_the_middle_holds_nobody_up(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
-from peerlock.net.registries.liveness_lock import LockFile
+from peerlock.net.registries.liveness_lock import LivenessLock
 from peerlock.net.registries.host import HostRegistry
-real = LockFile.lock
+real = LivenessLock.lock
 def stopped(*words):
     print("stops", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
     return real(*words)
-LockFile.lock = stopped
+LivenessLock.lock = stopped
 made = HostRegistry("g", "slow", sys.argv[1])
 made.incarnate()
 """

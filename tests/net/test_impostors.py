@@ -20,7 +20,7 @@ from peerlock.errors import RegistryError
 from peerlock.net.aio.node import Node
 from peerlock.net.registries.static import Tls
 from peerlock.net.settings import gather, registry_for
-from peerlock.net.threads.node import ThreadNode
+from peerlock.net.threads.node import Node as ThreadNode
 from peerlock.net.transport.certificates import make_certificates
 from peerlock.net.transport.tls import tls_context
 from peerlock.net.voters.replacement import replace_voter

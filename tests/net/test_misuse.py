@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -19,7 +20,8 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, UsageError
-from peerlock.net.threads.node import ThreadNode
+from peerlock.net.threads.lock import Body
+from peerlock.net.threads.node import Node
 from processes import members
 
 # -- another event loop ----------------------------------------------------------------------------------------
@@ -73,6 +75,16 @@ def test_sync_join_on_the_loop_of_a_node_of_the_group(tmp_path: Path) -> None:
 
 
 # -- twice in one task ---------------------------------------------------------------------------------------------
+
+
+def test_sync_join_on_a_loop_that_has_a_node_of_another_group_of_that_name(tmp_path: Path) -> None:
+    async def whole() -> None:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        async with peerlock.join("g", dir=tmp_path / "a"):
+            peerlock.sync.join("g", dir=tmp_path / "b", timeout=10).leave()
+
+    asyncio.run(whole())
 
 
 def test_a_task_that_has_the_lock_is_told_so(tmp_path: Path) -> None:
@@ -233,7 +245,7 @@ def run_with_a_fault_at(line: int, act: Any) -> bool:
     left = [line]
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if os.sep + "net" + os.sep + "aio.py" not in frame.f_code.co_filename:
+        if f"{os.sep}net{os.sep}aio{os.sep}" not in frame.f_code.co_filename:
             return None
         if event == "line":
             left[0] -= 1
@@ -304,13 +316,98 @@ def test_a_node_that_was_forgotten_keeps_nobody_out(tmp_path: Path) -> None:
 # -- cancelled and lost at once -----------------------------------------------------------------------------------------
 
 
-def test_a_task_that_is_cancelled_while_its_lock_is_lost_is_cancelled(tmp_path: Path) -> None:
+def test_a_body_that_is_cancelled_before_it_begins_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A lock that is free is granted at once, and then the event loop may have its turn: a cancellation comes there."""
+
+    async def whole() -> None:
+        async with peerlock.join("g", dir=tmp_path) as node:
+            lock, ended = node.lock("x"), 0
+            for _ in range(300):
+                node._pace.yield_at = 0.0  # a turn of the loop is due
+                try:
+                    async with asyncio.timeout(0), lock:
+                        pass
+                except TimeoutError:
+                    ended += 1
+                assert node.core.table.locks["x"].holder is None
+            assert ended
+
+    asyncio.run(whole())
+
+
+LEAVES = """
+import signal, sys, threading, peerlock.sync
+node = peerlock.sync.join("g", dir=sys.argv[1], name="a")
+def handler(*_):
+    if sys.argv[2] == "leave":
+        node.leave()
+    else:
+        try:
+            node.status(0.05)
+        except peerlock.UsageError:
+            pass
+signal.signal(signal.SIGALRM, handler)
+with node.mutex:  # the node's work is interrupted in the middle
+    signal.raise_signal(signal.SIGALRM)
+if sys.argv[2] == "leave":
+    node.reader.join(10)
+    assert not node.reader.is_alive()
+else:
+    with node.lock("x"):
+        node.status(0.05)
+    node.leave()
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("what", ["leave", "status"])
+def test_a_signal_handler_that_leaves_or_asks_for_the_status(what: str, tmp_path: Path) -> None:
+    """A handler of SIGTERM leaves, naturally. It waited for the reader thread, which waited for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES, str(tmp_path), what], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_a_signal_handler_that_asks_for_the_lock_its_thread_waits_for(tmp_path: Path) -> None:
+    said: list[Exception] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        try:
+            node.lock("x").acquire(timeout=5)
+        except AlreadyHeld as problem:
+            said.append(problem)
+        free.set()
+
+    free = threading.Event()
+    with peerlock.sync.join("g", dir=tmp_path) as node:
+        hold = node.lock("x").acquire().detach()
+
+        def release() -> None:
+            free.wait(20)
+            hold.release()
+
+        threading.Thread(target=release).start()
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with node.lock("x"):
+                pass
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert "waits for the lock x" in str(said[0])
+
+
+@pytest.mark.parametrize("acquired", [False, True])
+def test_a_task_that_is_cancelled_while_its_lock_is_lost_is_cancelled(acquired: bool, tmp_path: Path) -> None:
+    """Also in the body of `async with await lock.acquire()`."""
+
     async def whole() -> None:
         node = await peerlock.join("g", dir=tmp_path)
         inside = asyncio.Event()
 
         async def body() -> None:
-            async with node.lock("x"):
+            async with await node.lock("x").acquire() if acquired else node.lock("x"):
                 inside.set()
                 await asyncio.sleep(60)
 
@@ -340,6 +437,46 @@ def test_a_grant_whose_lease_is_over_when_its_task_has_its_turn_is_lost(tmp_path
     asyncio.run(whole())
 
 
+KINDS: dict[str, Any] = {
+    "lock": lambda node: node.lock("x"),
+    "reader": lambda node: node.rwlock("x").read(),
+    "lock_all": lambda node: node.lock_all(["x", "y"]),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_handler_that_raises_before_the_first_step_of_the_end_leaves_no_hold(
+    kind: str, kept: bool, tmp_path: Path
+) -> None:
+    """`kept`: one lock object serves many `with` blocks, and lives on."""
+
+    class Interrupt(Exception):
+        pass
+
+    def raises(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code is Body.exit.__code__ and event == "call":
+            sys.settrace(None)
+            raise Interrupt
+
+    def interrupted(lock: Any) -> None:
+        with pytest.raises(Interrupt):
+            sys.settrace(raises)
+            try:
+                with lock:
+                    pass
+            finally:
+                sys.settrace(None)
+
+    with peerlock.sync.join("g", dir=tmp_path, name="a") as node:
+        lock = KINDS[kind](node)
+        for _ in range(3):
+            interrupted(lock if kept else KINDS[kind](node))
+            with lock:
+                pass
+            assert all(free(node, name, kind) for name in ("x", "y"))
+
+
 @pytest.mark.parametrize("names", [["x"], ["x", "y"]])
 def test_an_interrupted_body_leaves_no_hold(names: list[str], tmp_path: Path) -> None:
     class Interrupt(Exception):
@@ -364,11 +501,12 @@ def test_an_interrupted_body_leaves_no_hold(names: list[str], tmp_path: Path) ->
             signal.signal(signal.SIGALRM, before)
 
 
-def free(node: ThreadNode, name: str) -> bool:
+def free(node: Node, name: str, kind: str = "lock") -> bool:
     found: list[Any] = []
 
     def attempt() -> None:  # another thread: this one would be told that it has the lock already
-        hold = node.lock(name).try_acquire(patience_s=3)
+        lock = node.rwlock(name).write() if kind == "reader" else node.lock(name)
+        hold = lock.try_acquire(patience_s=3)
         found.append(hold)
         if hold is not None:
             hold.release()

@@ -20,7 +20,7 @@ from peerlock.errors import LockTimeout, RegistryError, UsageError
 from peerlock.net.aio.node import Node
 from peerlock.net.registries.static import StaticRegistry
 from peerlock.net.settings import gather, registry_for
-from peerlock.net.threads.node import ThreadNode
+from peerlock.net.threads.node import Node as ThreadNode
 from peerlock.node import wire
 from places import files, joined, make_certs, until
 from ports import free_ports

@@ -17,7 +17,7 @@ import pytest
 import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, NodeClosed, UsageError
 from peerlock.net.control.client import Caller
-from peerlock.net.threads.node import ThreadNode
+from peerlock.net.threads.node import Node
 from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.wire import LENGTH
 
@@ -31,7 +31,7 @@ def group(directory: Path, *names: str):  # type: ignore[no-untyped-def]
 def test_threads_of_several_nodes_exclude_each_other(tmp_path: Path) -> None:
     inside, entries, fences = [], [], []
 
-    def work(node: ThreadNode) -> None:
+    def work(node: Node) -> None:
         lock = node.lock("x")
         for _ in range(200):
             with lock as hold:
@@ -116,7 +116,7 @@ def test_an_exception_while_waiting_gives_the_ticket_up(tmp_path: Path, monkeypa
         before: Any = lock._wait
 
         def wait(hold: peerlock.sync.Hold, *more: float | None) -> bool:
-            hold._gate = Interrupted()
+            hold._wake = Interrupted()
             return bool(before(hold, *more))
 
         monkeypatch.setattr(lock, "_wait", wait)

@@ -330,7 +330,7 @@ def test_a_mistake_between_two_nodes_is_in_the_log_of_both(
         return made(files) if name == "ben" else before(files, name)
 
     for module in ("static", "leased"):
-        monkeypatch.setattr(f"peerlock.net.{module}.contexts", contexts)
+        monkeypatch.setattr(f"peerlock.net.registries.{module}.contexts", contexts)
     anna = place.join("anna", hers, 30.0 if place.kind != "list" else 2.0)
     if place.kind != "list":
         assert anna.result(20) == ("anna",)

@@ -19,6 +19,7 @@ FAIR = [
     "carvalho-roucairol",
     "helary-plouzeau-raynal",
     "suzuki-kasami-a",
+    "ricart-agrawala-priority",
 ]
 
 
@@ -129,3 +130,22 @@ def test_a_quarter_of_a_million_held_locks_survive_a_view_change(tmp_path: Any) 
                 assert await b.lock(holds[0].name).acquire(timeout=60)
 
     asyncio.run(whole())
+
+
+def test_a_clock_that_no_lock_can_have_is_not_taken_over() -> None:
+    """A fence would jump ahead of those of the next five hundred epochs, and guarded resources refuse everybody."""
+
+    async def whole() -> None:
+        group = Group()
+        anna, liar = await group.join("anna"), await group.join("liar")
+        async with liar.lock("x"):
+            waiter = asyncio.create_task(anna.lock("x").acquire(timeout=60))
+            await asyncio.sleep(1)
+            liar.core.table.locks["x"].clock = 2**40
+        hold = await waiter
+        assert hold.fence < (anna.epoch + 1) << 31
+        hold.release()
+        later = await anna.lock("x").acquire(timeout=60)
+        assert hold.fence < later.fence < (anna.epoch + 1) << 31
+
+    run(whole(), limit_s=600)

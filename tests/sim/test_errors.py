@@ -142,7 +142,7 @@ def test_graphml_with_directions_and_loops(tmp_path: Path) -> None:
 
 
 OWN = """
-from peerlock import *
+from peerlock.contract import *
 
 class MyLock(State):
     me: NodeId
@@ -167,10 +167,10 @@ ODD_RECEIVE = "    def receive(self, message): pass\n"
         (START + REQUEST + RELEASE, "MyLock", "has no method receive(source, message, out)"),
         (START + REQUEST + RELEASE + ODD_RECEIVE, "MyLock", "receive(self, message) cannot be called as receive(source"),
         (START.replace("    @classmethod\n", "") + REQUEST + RELEASE + RECEIVE, "MyLock", "start must be a classmethod"),
-        (START + REQUEST + RELEASE + RECEIVE + "    needs = 3\n", "MyLock", "needs must be a peerlock.Needs"),
+        (START + REQUEST + RELEASE + RECEIVE + "    needs = 3\n", "MyLock", "needs must be a peerlock.contract.Needs"),
         (START + REQUEST + RELEASE + RECEIVE, "Yours", "has no Yours. It has: MyLock"),
-        (START + REQUEST + RELEASE + RECEIVE, "NotAClass", "is not a class derived from peerlock.State"),
-        (START + REQUEST + RELEASE + RECEIVE, "Other", "is not a class derived from peerlock.State"),
+        (START + REQUEST + RELEASE + RECEIVE, "NotAClass", "is not a class derived from peerlock.contract.State"),
+        (START + REQUEST + RELEASE + RECEIVE, "Other", "is not a class derived from peerlock.contract.State"),
         ("    oops oops", "MyLock", "cannot be imported: SyntaxError"),
     ],
 )  # fmt: skip

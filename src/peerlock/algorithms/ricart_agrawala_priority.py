@@ -40,5 +40,9 @@ class RicartAgrawalaPriority(RicartAgrawala):
         node.increment = dict(zip(shape.all, increments, strict=True))[me]
         return node
 
+    def after(self, older: int) -> None:
+        """Increments differ by less than the number of nodes, unless `increments` says otherwise."""
+        super().after(older * (len(self.others) + 1))
+
     def next_number(self) -> int:
         return self.highest_sequence_number + self.increment

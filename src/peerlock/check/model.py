@@ -36,6 +36,7 @@ from peerlock.user_algorithm import check_message, check_state, has_order, twin
 
 ANY = -1  # entries left: no bound
 TWICE_FIRST, TWICE_EVERY = 200, 64  # steps of a user's own class that are taken twice: so many, then one of so many
+STARTS = 16  # of a user's own algorithm: one that uses chance starts otherwise sooner or later
 AT_THE_END = 100  # of these are taken once more
 
 Inbox: TypeAlias = tuple[Any, ...]  # sorted message numbers; fifo: ((source, numbers), ...)
@@ -350,6 +351,11 @@ class Model:
         with self.spec.blamed("start"):
             algorithm = self.spec.start(node, shape, inside)
             self._check_value(algorithm, ())
+            if any(self.spec.start(node, shape, inside).key() != algorithm.key() for _ in range(STARTS)):
+                raise ContractError(
+                    f"{self.spec.name}: start() of node {node} did not make the same state twice. It may use its arguments "
+                    "only: no random number, no clock, no id(), and no variable of the module."
+                )
         return algorithm
 
     def _check_value(self, algorithm: Any, sent: Sequence[tuple[NodeId, Wire]]) -> None:

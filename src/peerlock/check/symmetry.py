@@ -7,9 +7,9 @@ node number destroys the first two, a loop from 1 to N all of them. After a sear
 the actions of the renamed cell must be the renamed actions of the cell, for every renaming that was used. If one is not,
 the search counts for nothing and is done again with the next candidate, or with none.
 
-How to rename a value is read off the annotations of the fields: a `NodeId` is a node, a `Row` is indexed by nodes, a `Book` by
-names, `tuple[NodeId, ...]` and `frozenset[NodeId]` hold nodes, an `int` is a number. A field whose annotation says nothing that is
-known here makes the algorithm unsymmetric.
+How to rename a value is read off the annotations of the fields: a `NodeId` is a node, a `Row` is indexed by nodes, a `Book`
+by names, `tuple[NodeId, ...]` and `frozenset[NodeId]` hold nodes, an `int` is a number. A field with any other annotation makes
+the algorithm unsymmetric.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def run(
 
     Waits for the lock, gives the command this terminal, ends with its status.
 
-    In the command's environment: PEERLOCK_NAME and PEERLOCK_FENCE.
+    In the command's environment: PEERLOCK_LOCK and PEERLOCK_FENCE.
 
     Exit codes of its own: 1 (or -E) busy; 69 no group can be reached;
     75 the lock was lost and the command ended; 126, 127 it cannot be run;
@@ -202,7 +202,7 @@ class ThroughResident(Held):
         if not group:
             self.caller.socket.settimeout(0.5)  # it is over; the end of the connection says so, too
         try:
-            self.caller.call("record_process_groups", group=process_group_of(group).decode())
+            self.caller.call("record_process_groups", group=group)
         except (OSError, ProtocolError) as problem:
             why = str(problem) or "no answer"
             raise Unreachable(f"The node {self.caller.node} is gone ({why}). The command was not started.") from None
@@ -234,7 +234,7 @@ class ThroughResident(Held):
 
 @contextlib.contextmanager
 def as_member(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
-    from peerlock.net.threads.node import ThreadNode, started
+    from peerlock.net.threads.node import Node, started
 
     algorithm, limits = prepared(settings)
     registry = registry_for(group, settings)
@@ -243,7 +243,7 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
     deadline = None if patience is None else time.monotonic() + max(patience, allowed)
     try:
         joined = started(
-            ThreadNode(registry, group, algorithm=algorithm, limits=limits),
+            Node(registry, group, algorithm=algorithm, limits=limits),
             None if patience is None else max(patience, allowed),
         )
     except LockTimeout as problem:
@@ -298,26 +298,24 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
 def under_lock(command: list[str], held: Held, name: str) -> int:
     """Run it, and give its exit status. It starts only when whoever must end it knows its group."""
     ready, go = os.pipe()
-    environment = {**os.environ, "PEERLOCK_NAME": name, "PEERLOCK_FENCE": str(held.fence)}
-    if "PEERLOCK_FENCE" not in os.environ and "PEERLOCK_NAME" in os.environ:
-        environment["PEERLOCK_NODE"] = os.environ["PEERLOCK_NAME"]  # for a command that joins the group itself
+    environment = {**os.environ, "PEERLOCK_LOCK": name, "PEERLOCK_FENCE": str(held.fence)}
     sys.stdout.flush()
     sys.stderr.flush()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, nobody hears how the command ended
-    terminal = foreground()
+    terminal = Terminal()
     parent = os.getpid()
     libc = ctypes.CDLL(None)
     child = os.fork()
     if not child:
-        become(command, environment, ready, go, parent, terminal, libc)
+        become(command, environment, ready, go, parent, libc)
     os.close(ready)
     with contextlib.suppress(OSError):
         os.setpgid(child, child)
     try:
         held.record_process_groups(child)
         with forwarding(child, terminal):
-            if terminal is not None:
-                give_terminal(terminal, child)
+            if terminal.alone:
+                terminal.give(child)
             if held.remaining() <= 0:
                 raise LockLost(f"The lock {name} was lost before the command began.")
             os.write(go, b"!")
@@ -327,17 +325,14 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
         signal_group(child, signal.SIGKILL)  # whatever went wrong: it does not work on without us
         raise
     finally:
-        if terminal is not None:
-            give_terminal(terminal, os.getpgrp())
+        terminal.take_back()
     held.dismiss()
     with contextlib.suppress(PeerlockError, OSError):
         held.record_process_groups(0)  # if whoever kept it is still there
     return ended
 
 
-def become(
-    command: list[str], environment: dict[str, str], ready: int, go: int, parent: int, terminal: int | None, libc: Any
-) -> None:
+def become(command: list[str], environment: dict[str, str], ready: int, go: int, parent: int, libc: Any) -> None:
     """In the child: wait for the word, and be the command."""
     code = 126
     try:
@@ -420,19 +415,26 @@ def signal_group(child: int, number: int) -> None:
 
 
 @contextlib.contextmanager
-def forwarding(child: int, terminal: int | None) -> Iterator[None]:
-    """What we are told the command is told. And when it is stopped from the terminal, so are we."""
+def forwarding(child: int, terminal: Terminal) -> Iterator[None]:
+    """The command gets the signals that this process gets. When the command is stopped, so is this process."""
 
     def stopped(number: int, frame: Any) -> None:
-        if terminal is None or not is_stopped(child):
+        by = stopped_by(child)
+        if by is None or terminal.descriptor is None:
             return
-        give_terminal(terminal, os.getpgrp())
-        os.kill(os.getpid(), signal.SIGSTOP)
-        # and from here on we go on
-        give_terminal(terminal, child)
+        if by in (signal.SIGTTIN, signal.SIGTTOU) and not terminal.given:
+            terminal.give(child)  # it needs the terminal after all
+        else:
+            given = terminal.given
+            terminal.take_back()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            # and from here on we go on
+            if given:
+                terminal.give(child)
         signal_group(child, signal.SIGCONT)
 
-    before = {number: signal.signal(number, lambda got, _: signal_group(child, got)) for number in FORWARDED}
+    numbers = FORWARDED if terminal.descriptor is None else (*FORWARDED, signal.SIGTSTP)
+    before = {number: signal.signal(number, lambda got, _: signal_group(child, got)) for number in numbers}
     before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, stopped)
     try:
         yield
@@ -441,20 +443,40 @@ def forwarding(child: int, terminal: int | None) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def is_stopped(child: int) -> bool:
-    """Has the child been stopped since this was last asked? False as well if it has ended."""
+def stopped_by(child: int) -> int | None:
+    """The signal that has stopped the child since this was last asked. None: it was not stopped, or has ended."""
     try:
-        return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG) is not None
+        found = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
     except ChildProcessError:  # a child that has ended is none that can stop
-        return False
+        return None
+    return found.si_status if found is not None else None
 
 
-def foreground() -> int | None:
-    """The terminal, if we are in its foreground: the command must be, to read from it."""
-    with contextlib.suppress(OSError):
-        if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
-            return 0
-    return None
+class Terminal:
+    """The terminal, if this process is in its foreground. The command has a process group of its own.
+
+    A command that has the terminal to itself gets the foreground at once, for it may read. In a pipeline (`| less`) others of
+    the shell's job need the foreground as well: there the command gets it when it has to stop for it.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor: int | None = None
+        self.given = False
+        for descriptor in (0, 1, 2):
+            with contextlib.suppress(OSError):
+                if self.descriptor is None and os.tcgetpgrp(descriptor) == os.getpgrp():
+                    self.descriptor = descriptor
+        self.alone = os.isatty(0) and os.isatty(1)
+
+    def give(self, group: int) -> None:
+        if self.descriptor is not None:
+            self.given = True
+            give_terminal(self.descriptor, group)
+
+    def take_back(self) -> None:
+        if self.descriptor is not None and self.given:
+            give_terminal(self.descriptor, os.getpgrp())
+            self.given = False
 
 
 def give_terminal(terminal: int, group: int) -> None:

@@ -64,13 +64,24 @@ def home_of(uid: int, group: str) -> Path:
         if home.is_absolute() and home.stat().st_uid == uid:
             return home
     except KeyError:
-        why = "the user database does not know it"
+        why = unreadable("/etc/passwd") or "the user database does not know it"
     except OSError as problem:
         why = f"{problem.filename}: {problem.strerror}"
     raise RegistryError(
         f"User {uid} has no home directory where the group {group} would have its place ({why}): "
         "give a directory with dir=."
     )
+
+
+def unreadable(path: str) -> str:
+    """Why the file cannot be read: no descriptor is left, for example. Nothing: it can be, or is not there."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return ""
+    except OSError as problem:
+        return f"{path}: {problem.strerror}"
+    return ""
 
 
 def make_private(directory: Path) -> None:
@@ -114,13 +125,16 @@ def check_shared(directory: Path) -> None:
         raise RegistryError(f"{directory} can be written by everybody: anybody could join. Run: chmod o-w {directory}")
 
 
-def make_for(path: Path, mode: int) -> None:
-    """A directory of ours that has that mode, also if whoever made it was killed before it had."""
+def make_for(path: Path, mode: int) -> bool:
+    """A directory of ours that has that mode, also if the process that made it was killed before. True: it is new."""
+    new = False
     with contextlib.suppress(FileExistsError):
         path.mkdir()
+        new = True
     found = path.stat()
     if found.st_uid == os.geteuid() and found.st_mode & mode != mode:
         path.chmod(mode)
+    return new
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -28,7 +28,7 @@ class BaseHold(Ticket):
         node = self._lock._node
         node.alive()
         node.check_lease()
-        return self.state == HELD
+        return self.state == HELD and self.remaining() > 0
 
     def check(self) -> None:
         """Raises `LockLost` if the lock is not held any more."""

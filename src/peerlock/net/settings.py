@@ -71,7 +71,7 @@ VARIABLES = tuple(
     f"PEERLOCK_{name.upper()}"
     for name in (
         "config", "group", "nodes", "voters", "etcd", *TEXTS, *SECONDS, *(f"tls_{file}" for file in FILES),
-        *(f"etcd_{part}" for part in ("user", "password", *FILES)), "fence", "node",  # these two are set by `peerlock run`
+        *(f"etcd_{part}" for part in ("user", "password", *FILES)), "lock", "fence",  # these two are set by `peerlock run`
     )
 )  # fmt: skip
 # What Kubernetes and Docker tell of a service that is called peerlock, or peerlock-something.
@@ -351,8 +351,6 @@ def check_variables(environment: Mapping[str, str]) -> None:
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if "PEERLOCK_FENCE" in environment:  # a command of `peerlock run`, to which PEERLOCK_NAME is the lock's
-        environment = {**environment, "PEERLOCK_NAME": environment.get("PEERLOCK_NODE", "")}
     for key in TEXTS:
         value = environment.get(f"PEERLOCK_{key.upper()}")
         if value:

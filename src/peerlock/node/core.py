@@ -33,6 +33,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from peerlock.errors import NodeClosed, ProtocolError
+from peerlock.node.locks.fence import CLOCK_BITS
 from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.table import NEAR_THE_END, LockTable, disagreement
 from peerlock.node.locks.ticket import Limits, Ticket
@@ -413,6 +414,9 @@ class Core:
             body = local_lock.wire_algorithm.message(message.body)
         except UNREADABLE as problem:
             raise ProtocolError(f"no message of {local_lock.wire_algorithm.name}: {problem}") from None
+        if not 0 <= message.clock < 1 << CLOCK_BITS:
+            self.shell.renew()  # what it carried is lost: a new epoch starts the lock afresh
+            raise ProtocolError(f"{session.peer} says that the clock of the lock {message.lock} is {message.clock}")
         try:
             local_lock.hear(session.number, message.clock, body, message.seq, self.now)
         except (AssertionError, LookupError) as problem:

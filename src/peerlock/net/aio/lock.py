@@ -133,11 +133,13 @@ class Hold(BaseHold):
         self.check()
         return self
 
-    async def __aexit__(self, *what: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.state == HELD:
             self.release()
-        elif self.state == LOST:
-            raise self.loss()
+        elif self.state == LOST and kind is not asyncio.CancelledError:  # nothing but another reason cancels this body
+            raise self.loss() from error
 
     def woken(self) -> None:
         future = self._future
@@ -365,7 +367,11 @@ class Lock:
             hold.fence = table.first_fence + clock
             table.grants += 1
             if now > self._pace.yield_at:
-                await self._let_others(hold, now)
+                try:
+                    await self._let_others(hold, now)
+                except BaseException:
+                    self._give_up(hold)
+                    raise
         else:
             hold = await self._acquire(None, task)
         if self._hold is not None:

@@ -137,7 +137,9 @@ class AioShell(Shell):
     def check_lease(self) -> None:
         """If the lease is over, whoever looks next must see it, whether or not a timer had its turn."""
         table = self.core.table
-        if self.forked:
+        if (
+            self.forked or self.core.busy
+        ):  # a finalizer in the middle of the core: what has changed is seen a moment later
             return
         if table.may_hold and self._time() >= table.until:
             self.core.lapse(self._time())
@@ -221,11 +223,15 @@ class AioShell(Shell):
             await asyncio.sleep(0.002)
 
 
-def refuse_on_the_loop_of(group: str) -> None:
+def refuse_on_the_loop_of(group: str, registry: Registry) -> None:
     """To wait on this thread for a group of which its event loop runs a member would be to wait for oneself."""
     loop = asyncio._get_running_loop()
     if loop is not None and any(
-        isinstance(node, AioShell) and node._loop is loop and node.group == group and not node.closing
+        isinstance(node, AioShell)
+        and node._loop is loop
+        and node.group == group
+        and node.registry.place == registry.place
+        and not node.closing
         for node in list(nodes_of_this_process)
     ):
         raise UsageError(

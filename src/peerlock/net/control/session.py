@@ -17,7 +17,7 @@ from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError, RegistryError, UsageError
 from peerlock.net.control.tracing import Tracer
 from peerlock.net.files import check_name
-from peerlock.net.processes.groups import belongs_to, end_process_groups
+from peerlock.net.processes.groups import end_process_groups, group_of_a_client
 from peerlock.node.locks.ticket import FAILED, HELD, LOST, WAITING, Ticket
 from peerlock.node.wire import ClientCall, ClientResult, framed
 from peerlock.node.wire_algorithms import DEFAULT_RW, wire_algorithm
@@ -83,10 +83,8 @@ class Client:
                 self.give_back(order)
                 self.say(call.number, True, None)
             case "record_process_groups":
-                before, words = self.shell.clients.get(self), str(said.get("group") or "").encode()
-                if not belongs_to(words, self.owner):
-                    raise UsageError("A command under a lock must belong to the user who asks for the lock.")
-                self.shell.clients[self] = words
+                before = self.shell.clients.get(self)
+                self.shell.clients[self] = group_of_a_client(int(said.get("group") or 0), self.owner)
                 try:
                     self.shell.write_process_groups()
                 except RegistryError as problem:

@@ -18,6 +18,9 @@ import time
 from math import inf
 from pathlib import Path
 
+from peerlock.errors import UsageError
+from peerlock.net.complaints import warn_once
+
 DEADLINE = struct.Struct("d")
 
 
@@ -71,17 +74,23 @@ class Guardian:
             os.waitpid(self.pid, 0)
 
 
-def process_group_of(group: int) -> bytes:
-    """A process group, so that it can be told from another one with its number: leader's start, session, boot."""
-    return f"{group} {_stat(group)[19]} {os.getsid(group)} {BOOT}".encode() if group else b""
+def process_group_of(group: int, user: int | None = None) -> bytes:
+    """A process group in words that no other group has: its leader's start, session and boot; and whose command it is."""
+    if not group:
+        return b""
+    return (
+        f"{group} {_stat(group)[19]} {os.getsid(group)} {BOOT or '-'} {os.geteuid() if user is None else user}".encode()
+    )
 
 
-def belongs_to(words: bytes, user: int) -> bool:
-    """Is the leader of that group a process of that user?"""
+def group_of_a_client(group: int, user: int) -> bytes:
+    """The same for a client of this node, which is a process of `user`. What it says of itself is not taken over."""
     try:
-        return not words or os.stat(f"/proc/{int(words.split()[0])}").st_uid == user
-    except (OSError, ValueError, IndexError):
-        return False
+        if not group or (group > 1 and os.stat(f"/proc/{group}").st_uid == user):
+            return process_group_of(group, user)
+    except OSError:
+        pass
+    raise UsageError("A command under a lock must be a process group of the user who asks for the lock.")
 
 
 def _boot() -> str:
@@ -108,7 +117,8 @@ def end_process_groups(words: bytes, owner: int) -> bool:
     """End the process groups that worked under the locks of a dead holder. True: they are gone.
 
     `owner` is the user who wrote the words down. Only what that user may end is ended, whoever we are: else a member of a
-    shared group could name any process, and root would kill it.
+    shared group could name any process, and root would kill it. A node of root also writes down the groups of its clients,
+    each with its user, and each is ended with the rights of that user.
     """
     ended = [_ended(line, owner) for line in words.replace(b"\0", b"").splitlines()]
     return all(ended)  # each is tried, whatever comes of the others
@@ -123,12 +133,13 @@ def _ended(words: bytes, owner: int) -> bool:
 
 def end_process_group(words: bytes, owner: int) -> bool:
     try:
-        group, start, session, boot = words.decode().split()
-        number = int(group)
+        group, start, session, boot, user = words.decode().split()
+        number, rights = int(group), int(user)
     except ValueError:
         return True  # there is none
-    if (boot != BOOT and boot and BOOT) or number <= 1:
+    if (boot not in (BOOT, "-") and BOOT) or number <= 1:
         return True
+    rights = rights if owner == 0 else owner
     leader = _stat(number)
     if leader[0] not in "ZX" and leader[19] != start:
         return True  # the number belongs to somebody else by now
@@ -137,12 +148,16 @@ def end_process_group(words: bytes, owner: int) -> bool:
     for _ in range(200):
         # Killed first, then looked for. Processes that fork and end at once are seen by nobody; but a process that has
         # been killed cannot fork any more, so what is not seen afterwards is not there.
-        killed = _kill(number, owner)
+        killed = _kill(number, rights)
         if not killed and not _exists(number):
             return True
         if not any(fields[2] == group and fields[3] == session and fields[0] not in "ZX" for _, fields in _all()):
             return killed
         if not killed:
+            warn_once(
+                f"The process group {number} worked under a lock, and the process that held the lock is dead. Nobody has the "
+                f"lock before that group ends, and this process may not end it in the name of the user {rights}."
+            )
             return False
         time.sleep(0.001)  # the kernel needs a moment
     return False

@@ -45,6 +45,7 @@ class Registry:
     patience_s = PATIENCE_S  # with a member that does not answer, before `exclude` hears of it
     clock: Callable[[], float] = staticmethod(time.monotonic)  # that the node lives by
 
+    place = ""  # tells this group from others of the same name
     shell: Any = None  # the node that it serves; set before anything is asked
 
     def incarnate(self) -> Peer:

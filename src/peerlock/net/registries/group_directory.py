@@ -9,7 +9,7 @@ from pathlib import Path
 
 from peerlock.net.files import make_for, write_all
 from peerlock.net.processes.groups import end_process_groups
-from peerlock.net.registries.liveness_lock import LivenessLock
+from peerlock.net.registries.liveness_lock import LivenessLock, forking
 from peerlock.node.membership.host import DIRECTORIES, RECORD_BYTES
 
 PROCESS_GROUP_BYTES = 2**20  # of a member's file, after its record: the process groups that work under its locks
@@ -29,8 +29,10 @@ class GroupDirectory:
 
     def make(self) -> None:
         make_for(self.directory, 0o2770 if self.shared else 0o700)
-        for name in DIRECTORIES:
-            make_for(self.directory / name, 0o2770 if self.shared else 0o700)
+        new = [name for name in DIRECTORIES if make_for(self.directory / name, 0o2770 if self.shared else 0o700)]
+        if new:  # else a loss of power could take the group with its epochs, and leave what they protect
+            for directory in (self.directory, self.directory.parent):
+                self.sync_directory(str(directory))
 
     def path(self, path: str) -> Path:
         return self.directory / path
@@ -60,24 +62,26 @@ class GroupDirectory:
 
     def create(self, path: str) -> LivenessLock:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.directory / path, flags, self.mode)
-        try:
-            os.fchmod(descriptor, self.mode)
-            return LivenessLock(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            self.unlink(path)
-            raise
+        with forking:
+            descriptor = os.open(self.directory / path, flags, self.mode)
+            try:
+                os.fchmod(descriptor, self.mode)
+                return LivenessLock(descriptor)
+            except BaseException:
+                os.close(descriptor)
+                self.unlink(path)
+                raise
 
     def open(self, path: str) -> LivenessLock | None:
-        descriptor = self._open(path, os.O_RDWR)
-        if descriptor is None:
-            return None
-        try:
-            return LivenessLock(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
+        with forking:
+            descriptor = self._open(path, os.O_RDWR)
+            if descriptor is None:
+                return None
+            try:
+                return LivenessLock(descriptor)
+            except BaseException:
+                os.close(descriptor)
+                raise
 
     def _open(self, path: str, flags: int) -> int | None:
         """A regular file: a link or a pipe that another user of a shared directory puts there is no member's."""

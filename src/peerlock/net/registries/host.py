@@ -43,6 +43,7 @@ class HostRegistry(Registry):
             check_shared(Path(directory))
         else:
             self.directory = directory_for(group)
+        self.place = str(self.directory)
         self.files = GroupDirectory(self.directory, self.shared)
         self.member = HostMember(self.files, str(self.directory))
         self._make_directory()

@@ -19,13 +19,16 @@ import errno
 import fcntl
 import os
 import struct
+import threading
+import weakref
 from typing import Any
 
 from peerlock.errors import RegistryError
 
-FLOCK = struct.Struct(
-    "hhqqi"
-)  # struct flock, with 64-bit offsets: type, whence, start, length, pid (0 for an OFD lock)
+# struct flock, with 64-bit offsets: type, whence, start, length, pid (0 for an OFD lock)
+FLOCK = struct.Struct("hhqqi")
+# No other thread forks between the opening of a file and its `LivenessLock`: the child closes those that it knows.
+forking = threading.RLock()
 SET_OFD_LOCK = getattr(fcntl, "F_OFD_SETLK", None)
 PROT_READ, MAP_PRIVATE, MADV_DONTFORK, PAGE = 1, 2, 10, 4096
 FAILED = ctypes.c_void_p(-1).value
@@ -55,6 +58,7 @@ class LivenessLock:
         self.device, self.inode, self.owner = found.st_dev, found.st_ino, found.st_uid
         # Last: if a call above fails, the descriptor stays the caller's.
         self.pid, self.descriptor = os.getpid(), descriptor
+        _open.add(self)
 
     def lock(self, byte: int, shared: bool = False) -> bool:
         """False: another open file has a lock on that byte which does not go together with this one."""
@@ -83,8 +87,9 @@ class LivenessLock:
             _libc.munmap(where, PAGE)
             raise problem
         self.mapping = where
-        descriptor, self.descriptor = self.descriptor, -1
-        os.close(descriptor)
+        with forking:
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)
 
     def is_at(self, path: Any) -> bool:
         """Does the path name this very file? The mapping, or the descriptor, keeps its inode from being used again."""
@@ -107,8 +112,25 @@ class LivenessLock:
                 self.descriptor = descriptor
                 self._set(fcntl.F_UNLCK, 0, 0)  # a child that was forked meanwhile has the file open, too
             finally:
-                self.descriptor = -1
-                os.close(descriptor)
+                with forking:
+                    self.descriptor = -1
+                    os.close(descriptor)
 
     def __del__(self) -> None:
         self.close()
+
+
+_open: weakref.WeakSet[LivenessLock] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In the child: the descriptors that it has as well would keep the locks when the parent is dead."""
+    for lock in list(_open):
+        descriptor, lock.descriptor = lock.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+    _open.clear()
+    forking.release()
+
+
+os.register_at_fork(before=forking.acquire, after_in_parent=forking.release, after_in_child=_after_fork)

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from peerlock.contract import Mode
-from peerlock.errors import LockTimeout, NodeClosed, PeerlockError, UsageError, shown
+from peerlock.errors import AlreadyHeld, LockTimeout, NodeClosed, PeerlockError, UsageError, shown
 from peerlock.net.hold import BaseHold, already_held, not_in_time, other_algorithm, seconds
 from peerlock.net.shell import log
 from peerlock.net.yielding import YIELD_S
@@ -40,14 +40,14 @@ from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
 from peerlock.node.wire_algorithms import WireAlgorithm
 
 if TYPE_CHECKING:
-    from peerlock.net.threads.node import ThreadNode
+    from peerlock.net.threads.node import Node
 
 
 class Hold(BaseHold):
     """A lock that was granted, until `release`, or until it is lost."""
 
     _lock: Bodies
-    _gate: Any = None  # the waiting thread sleeps on it
+    _wake: Any = None  # the waiting thread sleeps on it
     _event: threading.Event | None = None
     _thread: int | None = None  # whose body it is
     _owner: int | None = None  # the thread that asked: it would wait for itself
@@ -76,6 +76,11 @@ class Hold(BaseHold):
                 if self.state == LOST:
                     self._event.set()
             return self._event
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Its body has ended without `__exit__`, and the reader thread is about to give it back."""
+        return self._watch is not None and self._watch() is None
 
     def detach(self) -> Hold:
         """The hold outlives the body it was taken in, and belongs to no thread: whoever has it releases it."""
@@ -174,9 +179,9 @@ class Hold(BaseHold):
             raise
 
     def woken(self) -> None:
-        may_hold = self._gate  # whoever asked may be about to forget it
-        if may_hold is not None and may_hold.locked():
-            may_hold.release()
+        wake = self._wake  # whoever asked may be about to forget it
+        if wake is not None and wake.locked():
+            wake.release()
         if self.state == LOST:
             if self._event is not None:
                 self._event.set()
@@ -192,39 +197,73 @@ class Bodies:
 
     __slots__ = ("_node", "by_thread", "name")
 
-    def __init__(self, node: ThreadNode, name: str) -> None:
+    def __init__(self, node: Node, name: str) -> None:
         self._node, self.name = node, name
         self.by_thread: dict[int, list[Hold | None]] = {}  # the last one last; None: it was detached or released
 
 
-class Abandoned(weakref.ref[Any]):
-    """A watch over a `with` block: Python also runs signal handlers at the first instruction of `__exit__`.
+class Body:
+    """One execution of a `with` block. The interpreter keeps it alive while the block runs, by its `exit`.
 
-    If a handler raises there, nothing of `__exit__` has run and the hold is left behind. The object of the `with` statement
-    then dies with the exception, and the reader thread gives the lock back. The callback is a function in C, since a
-    finalizer in Python could be interrupted in the same way.
+    A `with` statement looks up `__exit__` first, then calls `__enter__`, and forgets both when the block has ended in
+    whatever way. So `__exit__` is a descriptor that makes a `Body` for each block.
+    """
+
+    __slots__ = ("__weakref__", "owner")
+
+    def __init__(self, owner: Lock | LockAll) -> None:
+        self.owner = owner
+
+    def exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.owner._exit(kind, error)
+
+
+class ExitOfBody:
+    """The descriptor `__exit__` of a class with a method `_exit`."""
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return lambda owner, kind, error, trace: owner._exit(kind, error)  # as contextlib.ExitStack calls it
+        body = Body(owner)
+        owner._next_body[threading.get_ident()] = weakref.ref(body)
+        return body.exit
+
+
+def body_of(owner: Lock | LockAll) -> Body | Lock | LockAll:
+    """What lives as long as the block that begins. Without a `with` statement: the lock object itself."""
+    found = owner._next_body.pop(threading.get_ident(), None)
+    return (found and found()) or owner
+
+
+class Abandoned(weakref.ref[Any]):
+    """A watch over the body of a `with` block: Python also runs signal handlers at the first instruction of `__exit__`.
+
+    If a handler raises there, nothing of `__exit__` has run and the hold is left behind. The `Body` then dies with the
+    exception, and the reader thread gives the lock back. The callback is a function in C, since a finalizer in Python could
+    be interrupted in the same way.
     """
 
     __slots__ = ("hold",)
     hold: Hold
 
-    def __new__(cls, owner: Lock | LockAll, hold: Hold) -> Abandoned:
-        watch = super().__new__(cls, owner, hold._lock._node.abandoned.append)
+    def __new__(cls, body: Body | Lock | LockAll, hold: Hold) -> Abandoned:
+        watch = super().__new__(cls, body, hold._lock._node.abandoned.append)
         watch.hold = hold
         return watch
 
-    def __init__(self, owner: Lock | LockAll, hold: Hold) -> None:
+    def __init__(self, body: Body | Lock | LockAll, hold: Hold) -> None:
         """`__new__` has done it."""
 
 
 class Lock:
     """A named lock of a group. Many threads may use one object; each `acquire` gives a hold of its own."""
 
-    def __init__(self, node: ThreadNode, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
+    def __init__(self, node: Node, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
         self.mode: Mode = mode
         self._node, self._wire_algorithm, self._priority = node, algorithm, priority
         self._bodies = Bodies(node, name)
+        self._next_body: dict[int, weakref.ref[Body]] = {}  # by thread: the block that is about to begin
 
     def acquire(self, *, timeout: float | None = None) -> Hold:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
@@ -254,6 +293,8 @@ class Lock:
         self._ask(hold)
         while hold.state != HELD and not self._wait(hold, timeout, end):
             self._ask(hold)  # the node has joined again, and what was asked before is forgotten
+        if node.waiting:
+            node.waiting.discard(hold)  # it was granted before this thread could wait
 
     def _ask(self, hold: Hold) -> None:
         """The lock is held afterwards, or the thread has to wait for `_wake`."""
@@ -283,9 +324,10 @@ class Lock:
                 if core.table.dirty:
                     core.flush()
                 if hold.state == WAITING:
-                    may_hold = threading.Lock()
-                    may_hold.acquire()
-                    hold._gate = may_hold
+                    self._not_by_a_waiter(hold)
+                    wake = threading.Lock()
+                    wake.acquire()
+                    hold._wake = wake
                     node.waiting.add(hold)
                     if node.abandoned:
                         node.wake()
@@ -300,14 +342,23 @@ class Lock:
         """Whoever holds it in its body would wait for itself."""
         me = threading.get_ident()
         for other in (local_lock.holder, *(local_lock.sharers or ())):
-            if isinstance(other, Hold) and me in (other._thread, other._owner):
+            if isinstance(other, Hold) and me in (other._thread, other._owner) and not other.is_abandoned:
                 raise already_held("thread", self.name)
+
+    def _not_by_a_waiter(self, hold: Hold) -> None:
+        """This thread waits for the lock already, and a signal's handler asks for it: it would wait for itself."""
+        me = hold._owner, self.name, WAITING
+        if any((other._owner, other.name, other.state) == me for other in self._node.waiting):
+            raise AlreadyHeld(
+                f"This thread waits for the lock {self.name}, and a signal handler in it asks for the same lock, which would "
+                "never be granted: let a thread of its own ask."
+            )
 
     def _wait(self, hold: Hold, timeout: float | None, end: float | None) -> bool:
         """True: it is held. False: it must be asked for again."""
         left = -1 if end is None else max(0.0, min(end - self._node.now(), threading.TIMEOUT_MAX))
-        granted = hold._gate.acquire(timeout=left)
-        hold._gate = None
+        granted = hold._wake.acquire(timeout=left)
+        hold._wake = None
         if not granted and not hold.give_up(keep=True):
             raise not_in_time(self.name, timeout or 0.0)
         self._node.waiting.discard(hold)
@@ -332,17 +383,27 @@ class Lock:
         try:
             self._acquire(hold, None)
             hold._thread = me = threading.get_ident()
-            hold._lock.by_thread.setdefault(me, []).append(hold)
-            hold._watch = Abandoned(self, hold)
+            bodies = hold._lock.by_thread.setdefault(me, [])
+            if bodies:
+                bodies[:] = [other for other in bodies if other is None or not other.is_abandoned]
+            bodies.append(hold)
+            hold._watch = Abandoned(body_of(self), hold)
         except BaseException:
             hold.detach()
             hold.give_up()
             raise
         return hold
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None: ...
+
+    else:
+        __exit__ = ExitOfBody()
+
+    def _exit(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         ended: list[Hold | None] = []
         try:
             self._end_body(ended, error)
@@ -387,6 +448,7 @@ class LockAll:
     def __init__(self, locks: list[Lock]) -> None:
         self._locks = locks
         self._holds: list[Hold] = []
+        self._next_body: dict[int, weakref.ref[Body]] = {}
 
     def __enter__(self) -> tuple[Hold, ...]:
         try:
@@ -394,13 +456,22 @@ class LockAll:
                 hold = lock._asker()
                 self._holds.append(hold)
                 lock._acquire(hold, None)
-                hold._watch = Abandoned(self, hold)
+            body = body_of(self)
+            for hold in self._holds:
+                hold._watch = Abandoned(body, hold)
             return tuple(self._holds)
         except BaseException:
             self._give_back()
             raise
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    if TYPE_CHECKING:
+
+        def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None: ...
+
+    else:
+        __exit__ = ExitOfBody()
+
+    def _exit(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
         try:
             lost = self._give_back()
         except BaseException:
@@ -425,7 +496,7 @@ class LockAll:
 class RWLock:
     """A lock for readers, who share it, and writers, who do not."""
 
-    def __init__(self, node: ThreadNode, name: str, algorithm: WireAlgorithm) -> None:
+    def __init__(self, node: Node, name: str, algorithm: WireAlgorithm) -> None:
         self._node, self.name, self._algorithm = node, name, algorithm
 
     def read(self) -> Lock:

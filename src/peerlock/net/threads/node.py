@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from peerlock.errors import NodeClosed, PeerlockError
+from peerlock.errors import NodeClosed, PeerlockError, UsageError
 from peerlock.net.control.status import NodeStatus, check_wait
 from peerlock.net.files import check_name, lock_names
 from peerlock.net.registries.base import Registry
@@ -20,7 +20,7 @@ from peerlock.node.wire_algorithms import DEFAULT, DEFAULT_RW, wire_algorithm
 FAREWELL_S = 2.0  # for the group to know that this node is gone
 
 
-class ThreadNode(ThreadShell):
+class Node(ThreadShell):
     """A member of a group. Made by `peerlock.sync.join`."""
 
     def __init__(
@@ -55,6 +55,11 @@ class ThreadNode(ThreadShell):
             done.set()
 
         self.alive()
+        if self.is_in_core():
+            raise UsageError(
+                "The status was asked for in the middle of the node's work, by a signal handler, a finalizer or on_loss: let a "
+                "thread of its own ask."
+            )
         with self.mutex:
             self.usable()
             self.ask_status(take, wait_s)
@@ -65,6 +70,11 @@ class ThreadNode(ThreadShell):
     def leave(self) -> None:
         """Leave the group. What is still held is lost; who waits gets `NodeClosed`."""
         if self.forked:
+            return
+        if self.is_in_core() and threading.current_thread() is not self.reader:
+            self.post(
+                self.leave
+            )  # a signal's handler in the middle of the node's work: the reader thread does it, soon
             return
         with self.mutex:
             if self.closing:
@@ -93,9 +103,7 @@ class ThreadNode(ThreadShell):
 
     def tidy(self) -> None:
         while self.abandoned:
-            hold = self.abandoned.popleft().hold
-            hold.detach()
-            hold._put_back()
+            self.abandoned.popleft().hold._put_back()
 
     def upset(self, problem: BaseException) -> None:
         """Somebody was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
@@ -156,14 +164,14 @@ class ThreadNode(ThreadShell):
     def __repr__(self) -> str:
         return f"<node {self.name} of the group {self.group}, epoch {self.epoch}>"
 
-    def __enter__(self) -> ThreadNode:
+    def __enter__(self) -> Node:
         return self
 
     def __exit__(self, *what: object) -> None:
         self.leave()
 
 
-def started(node: ThreadNode, timeout: float | None = None) -> ThreadNode:
+def started(node: Node, timeout: float | None = None) -> Node:
     """Join, and wait for the first view."""
     there = threading.Event()
     node.on_started = there.set

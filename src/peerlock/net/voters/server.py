@@ -1,7 +1,7 @@
 """A voter at its place, with its record, its lines and its clock.
 
-It lives in the heartbeat thread of the node whose name is among the voters (`net/registries/quorum.py`), or in a process of its own
-(`peerlock node --voter`).
+It runs in the heartbeat thread of the node whose name is among the voters (`net/registries/quorum.py`), or in a process of
+its own (`peerlock node --voter`).
 """
 
 from __future__ import annotations

@@ -1,27 +1,27 @@
-"""One lock at one node: who waits for it here, who holds it, and its part in the group.
+"""One lock at one node: its waiters here, its holder, and its part in the group.
 
-For each lock a node makes one request at a time, whoever waits here: local waiters queue first come first served behind it,
-and local readers share one. When a hold ends and another local waiter wants the lock in the same mode, it gets it without a
-message, but only `local_grants` times in a row while some other node is known to ask: then the node leaves the critical
-section and asks again like everybody.
+For each lock a node makes one request at a time, however many callers wait here. Local waiters queue behind it, first come
+first served, and local readers share it. When a hold ends and another local waiter wants the lock in the same mode, it is
+granted without a message. While another node is known to ask, that happens at most `local_grants` times in a row: then the
+node leaves the critical section and asks again like every other node.
 
-A `Ticket` is one wish and what became of it. Whoever made the ticket owns the lock while its state is HELD; no thread
+A `Ticket` is one request and what became of it. Whoever made the ticket owns the lock while its state is HELD; no thread
 and no task does. A ticket that is cancelled while it waits leaves the queue, and its request is adopted by the next
-local waiter; the papers have no way to take a request back, so if there is none, the lock is left as soon as it is
-entered (`Participant.settle`).
+local waiter. The papers have no way to take a request back, so if no other caller waits, the lock is left as soon as it
+is entered (`Participant.settle`).
 
-A local lock is a participant with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out with the
-lock's name, the epoch and the clock.
+A local lock is a participant with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out
+with the lock's name, the epoch and the clock.
 
-**Who is told of a request.** Everybody, say Suzuki and Kasami, for nobody knows where the privilege is. But who has just passed
-it on knows, for a moment: it is with the one it went to, and will be with the first of the queue that went along, the *successor*.
-Where all members want a lock all the time, each asks again right after it has passed the lock on; then the successor is told at
-once, and the others only if the request was not granted within the time that everybody needs to have its turn (a
-millisecond with five members; where turns take longer, all are told at once). An entry costs two messages then, not N, and
-wakes up one process in vain, not N - 2. To the algorithm that is a slow network. What is held back is dropped when the
-request is granted: a request that nobody waits for any more says nothing (`Grant.successor` is the promise of an algorithm that
-it is so; most do not give it). If the successor has had the lock and passed it on before it heard, the request waits for that
-millisecond.
+**Telling the successor first.** Suzuki and Kasami send a request to all nodes, since no node knows where the privilege is.
+But a node that has just passed the privilege on knows, for a moment: it is with the addressee, and will be with the first
+node of the queue that went along, the *successor*. Where all members want a lock all the time, each asks again right after
+it has passed the lock on. Then the request goes to the successor at once, and to the others only if it was not granted
+within the time that all members need for a turn each (a millisecond with five members; where turns take longer, all are
+told at once). An entry then costs two messages instead of N, and wakes one process needlessly instead of N - 2. To the
+algorithm that is a slow network. A withheld request is dropped when it is granted: a request that no node waits for any
+more says nothing (`Grant.successor` is an algorithm's promise of that; most algorithms do not give it). If the successor
+has passed the lock on before the request arrives, the request waits for that millisecond.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 
 ALIVE, HOLDING = 0, 1  # bytes of a member's file
+PEER, VIEW = msgspec.json.Decoder(Peer), msgspec.json.Decoder(View)
 RECORD_BYTES = 4096  # of a member's file: the two bytes that carry locks, then the member as JSON
 DIRECTORIES = ("members", "joining", "sockets", "views", "drafts")
 KEPT_VIEWS = 16
@@ -198,13 +199,19 @@ class HostMember:
 
     def stands(self) -> bool:
         """Is the group where we joined it? Our own file is gone if we were excluded; then the newest view says so."""
-        if self.me is None or self.files.is_at(self.alive, path_of("members", self.me.id)):
+        if self.me is None:
             return True
         try:
+            if self.files.is_at(self.alive, path_of("members", self.me.id)):
+                return not self.highest or self.files.exists(f"views/{self.highest}") or self.has_gone_on()
             newest = self.newest()
         except FileNotFoundError:
             return False  # there is no directory at all
         return newest is not None and newest.epoch >= self.highest and self.me not in newest.members
+
+    def has_gone_on(self) -> bool:
+        """The newest view that this member knows is gone: because newer ones have taken its place, or somebody removed it."""
+        return max(self.epochs(), default=0) >= self.highest
 
     def put_away(self) -> None:
         """This incarnation is over. While the newest view has it, its file stays: it proves that the member is dead."""
@@ -301,7 +308,7 @@ class HostMember:
     def read(self, id: int) -> Peer | None:
         data = self.files.read(path_of("members", id))
         try:
-            return msgspec.json.decode(data[2:RECORD_BYTES].rstrip(b"\0"), type=Peer) if data else None
+            return PEER.decode(data[2:RECORD_BYTES].rstrip(b"\0")) if data else None
         except msgspec.DecodeError:
             return None
 
@@ -323,7 +330,7 @@ class HostMember:
             if data is None:
                 continue  # by now it is older than those that are kept
             try:
-                found = msgspec.json.decode(data, type=View)
+                found = VIEW.decode(data)
             except msgspec.DecodeError as problem:
                 raise RegistryError(
                     f"{path} in {self.where} cannot be read ({problem}): the group cannot know its members. If no process "

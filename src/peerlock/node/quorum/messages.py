@@ -1,10 +1,10 @@
 """What members and voters say to each other.
 
-    member -> voter     Beat        I am there; what I want
-    voter  -> member    Vouch       yes, and nobody leaves you out for D; or no; and the newest view
+    member -> voter     Heartbeat      I am there; what I want
+    voter  -> member    HeartbeatAck   yes, and I will not exclude you for D; or no; and the newest view
     voter  -> voter     Prepare, Promise, Accept, Accepted, NotYet, Refused: single-decree Paxos, once for each epoch
-    voter  -> anybody   Ruling      this view was decided
-    voter  -> voter     Gossip      the members that I support, for voters that consider excluding one
+    voter  -> anybody   ViewDecided    this view was decided
+    voter  -> voter     Gossip         the members that I support, for voters that consider excluding one
 
 Each frame of a voter is in an envelope with the counter of the sender's record and the highest one that it has seen of
 the addressee: a voter whose record was replaced by an old copy is found out by whoever has talked to it before.
