@@ -81,10 +81,10 @@ bench-peers: $(VENV)/test
 	scripts/debian_packages redis-server postgresql zookeeper etcd-server nats-server
 	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[peers]'
 	mkdir -p out
-	$(BIN)/peerlock bench peers --plot out/peers.svg --save out/peers.json
-	$(BIN)/peerlock bench curves --plot out/curves.svg --save out/curves.json
-	$(BIN)/peerlock bench takeover --save out/takeover.json
-	$(BIN)/python scripts/profile_handover.py --json out/profile.json
+	$(BIN)/python -m benchmarks peers --plot out/peers.svg --save out/peers.json
+	$(BIN)/python -m benchmarks curves --plot out/curves.svg --save out/curves.json
+	$(BIN)/python -m benchmarks takeover --save out/takeover.json
+	PYTHONPATH=. $(BIN)/python scripts/profile_handover.py --json out/profile.json
 
 # How long a picture of the lab takes, in a browser.
 bench-lab: $(VENV)/test
@@ -93,10 +93,10 @@ bench-lab: $(VENV)/test
 
 # A few ratios beside the stored ones; fails if one is much worse.
 bench-quick: $(VENV)/test
-	$(BIN)/python scripts/bench_quick.py
+	PYTHONPATH=. $(BIN)/python scripts/bench_quick.py
 
 bench-sim: $(VENV)/test
-	$(BIN)/peerlock bench sim
+	$(BIN)/python -m benchmarks sim
 
 # The long explorations: half an hour on two cores. The table is part of the documentation.
 check-deep: $(VENV)/test
@@ -108,7 +108,7 @@ claims: $(VENV)/test
 
 bench-check: $(VENV)/test
 	scripts/debian_packages spin gcc libc6-dev
-	$(BIN)/peerlock bench check
+	$(BIN)/python -m benchmarks check
 
 # What is installed is a function of these two files; a stamp says that it has been done.
 $(VENV)/demo: pyproject.toml constraints.txt

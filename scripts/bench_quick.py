@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from peerlock.bench.peers.drivers import ROWS, Row, Wire
-from peerlock.bench.peers.figures import contended
-from peerlock.bench.peers.floor import idle_us, two_cores
-from peerlock.bench.peers.scenes import percentile, play
+from benchmarks.peers.drivers import ROWS, Row, Wire
+from benchmarks.peers.figures import contended
+from benchmarks.peers.floor import idle_us, two_cores
+from benchmarks.peers.scenes import percentile, play
 
 MARGIN = 1.6
 STORED = Path(__file__).with_name("bench_quick.json")

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from peerlock.bench.peers.curves import Curves
-from peerlock.bench.peers.drivers import ROWS
-from peerlock.bench.peers.figures import CROWDS, Comparison
-from peerlock.bench.peers.tables import IN_TURNS, rounds
-from peerlock.bench.takeover import Takeover
+from benchmarks.peers.curves import Curves
+from benchmarks.peers.drivers import ROWS
+from benchmarks.peers.figures import CROWDS, Comparison
+from benchmarks.peers.tables import IN_TURNS, rounds
+from benchmarks.takeover import Takeover
 
 NETWORKED = {row.name for row in ROWS if row.networked and not row.ours}
 PAGE = Path(__file__).parents[1] / "docs" / "guide" / "performance.md"

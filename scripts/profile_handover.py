@@ -47,12 +47,12 @@ CORES = len(os.sched_getaffinity(0))
 FORKED, APART = "forkserver", "spawn"
 PAUSE_S = 0.002
 CROWDS, ROUNDS = (3, 5, 10, 20), 3
-HEIRS, AWAKE = "heirs", "staying awake"
+SUCCESSOR, SPIN = "successor first", "spinning"
 WITHOUT: dict[str, tuple[str, ...]] = {
     "as it is": (),
-    "everybody is told at once": (HEIRS,),
-    "who waits sleeps at once": (AWAKE,),
-    "both of these": (HEIRS, AWAKE),
+    "everybody is told at once": (SUCCESSOR,),
+    "who waits sleeps at once": (SPIN,),
+    "both of these": (SUCCESSOR, SPIN),
 }
 MARGIN_S = 0.2  # before and after what counts
 PARTS = (
@@ -216,9 +216,9 @@ async def take_turns(directory: str, number: int, of: int, patient: bool) -> dic
 
 def leave_out(parts: tuple[str, ...]) -> None:
     """In this process."""
-    if HEIRS in parts:
+    if SUCCESSOR in parts:
         local_lock.FEW = 1_000_000
-    if AWAKE in parts:
+    if SPIN in parts:
         SpinPolicy.__call__ = lambda awake, local_lock: None  # type: ignore[method-assign]  # as with `spin=False`
 
 
@@ -316,7 +316,7 @@ def main() -> None:
     rows = [row("a bare message", play("bare", 2))]
     rows += [row(f"the lock, {of} processes", play("lock", of)) for of in (3, 5)]
     rows += [row(f"the lock, {of} processes started one by one", play("lock", of, start=APART)) for of in (3, 5)]
-    ways = [parts(paused=False), parts(paused=False, without=(AWAKE,)), parts(paused=True)]
+    ways = [parts(paused=False), parts(paused=False, without=(SPIN,)), parts(paused=True)]
     added = after_sleep()
     placed = {"as usual": turns(patient=False), "SCHED_BATCH": turns(patient=True)}
     gained = gains()

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 import peerlock.sync
+from benchmarks.peers.servers import postgres
 from etcds import Cluster, etcd
-from peerlock.bench.peers.servers import postgres
 from peerlock.errors import StaleFence, UsageError
 from peerlock.guards import GuardedFile
 

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from peerlock.bench.peers import curves, drivers, duels, servers
-from peerlock.bench.peers.drivers import ROWS, Row
-from peerlock.bench.peers.figures import Comparison, Contended, Duel, Figures, contended, median_of
-from peerlock.bench.peers.scenes import play
-from peerlock.bench.peers.servers import STARTERS
-from peerlock.bench.peers.side_by_side import chosen, compare, steps
-from peerlock.bench.peers.tables import rounds, shown
-from peerlock.bench.peers.targets import over_runs, targets
+from benchmarks.peers import curves, drivers, duels, servers
+from benchmarks.peers.drivers import ROWS, Row
+from benchmarks.peers.figures import Comparison, Contended, Duel, Figures, contended, median_of
+from benchmarks.peers.scenes import play
+from benchmarks.peers.servers import STARTERS
+from benchmarks.peers.side_by_side import chosen, compare, steps
+from benchmarks.peers.tables import rounds, shown
+from benchmarks.peers.targets import over_runs, targets
 from peerlock.cli import app, bench
 from peerlock.errors import UsageError
 

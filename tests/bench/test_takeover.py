@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from peerlock.bench.takeover import REGISTRIES, takeover
+from benchmarks.takeover import REGISTRIES, takeover
 from peerlock.cli import app, bench
 
 _ = bench

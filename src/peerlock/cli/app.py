@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -44,51 +45,24 @@ def main(
     pass
 
 
+COMMANDS = (
+    "algorithms", "bench", "certs", "check", "claims", "compare", "diagram", "lab", "node", "nodes", "play", "run", "sim",
+    "verdicts", "verify",
+)  # fmt: skip
+
+
 def run() -> int:
     """Run the command that was asked for and give its exit code."""
-    if sys.argv[1:2] == ["run"]:
-        # A command under a lock is run often and briefly: nothing else is loaded for it.
-        from peerlock.cli import run as under_a_lock
+    # A command under a lock is run often and briefly: nothing else is loaded for it.
+    for command in ("run",) if sys.argv[1:2] == ["run"] else COMMANDS:
+        importlib.import_module(f"peerlock.cli.{command}")
+    return answered(app)
 
-        _: Any = under_a_lock
-    else:
-        from peerlock.cli import (
-            algorithms,
-            bench,
-            certs,
-            check,
-            claims,
-            compare,
-            diagram,
-            lab,
-            node,
-            nodes,
-            play,
-            sim,
-            verdicts,
-            verify,
-        )
-        from peerlock.cli import run as under_a_lock
 
-        _ = (
-            algorithms,
-            bench,
-            certs,
-            check,
-            claims,
-            compare,
-            diagram,
-            lab,
-            node,
-            nodes,
-            play,
-            sim,
-            under_a_lock,
-            verdicts,
-            verify,
-        )
+def answered(commands: typer.Typer) -> int:
+    """The exit code: 2 and one sentence for everything that a user can mend."""
     try:
-        code = app(standalone_mode=False)
+        code = commands(standalone_mode=False)
         return code if isinstance(code, int) else 0
     except Unfinished as problem:
         print(f"peerlock: {problem}", file=sys.stderr)

@@ -168,7 +168,7 @@ def check_views(
     """Explore the view change in every interleaving, then again with each of its rules taken away.
 
     Three nodes, two changes of the view: crashes, joins, leaves, a stopped
-    member that is left out and comes back.
+    member that is excluded and comes back.
 
     With all rules nobody is ever inside beside another, and nobody waits for
     ever. Without any one of them somebody is, or does.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from peerlock.bench.peers.drivers import ROWS
-from peerlock.bench.peers.figures import OURS, OURS_PLAIN, OURS_RING, WAYS, Duel, Figures, Target
+from benchmarks.peers.drivers import ROWS
+from benchmarks.peers.figures import OURS, OURS_PLAIN, OURS_RING, WAYS, Duel, Figures, Target
 
 AT_MOST = ("at most", "lost updates")  # how the words of such targets end
 

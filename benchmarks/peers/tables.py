@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from peerlock.bench.peers.curves import Curves
-from peerlock.bench.peers.figures import CROWDS, WAYS, Comparison, Contended
+from benchmarks.peers.curves import Curves
+from benchmarks.peers.figures import CROWDS, WAYS, Comparison, Contended
 
 
 def _us(value: float | None) -> str:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from peerlock.bench.peers.drivers import Row
-from peerlock.bench.peers.figures import (
+from benchmarks.peers.drivers import Row
+from benchmarks.peers.figures import (
     CROWDS,
     OURS,
     OURS_PLAIN,
@@ -31,9 +31,9 @@ from peerlock.bench.peers.figures import (
     Figures,
     contended,
 )
-from peerlock.bench.peers.floor import idle_us, two_cores
-from peerlock.bench.peers.scenes import percentile, play
-from peerlock.bench.peers.servers import STARTERS
+from benchmarks.peers.floor import idle_us, two_cores
+from benchmarks.peers.scenes import percentile, play
+from benchmarks.peers.servers import STARTERS
 
 ROUNDS = 4
 CROWDED, PARKED = (OURS, OURS_PLAIN, OURS_RING), (OURS, OURS_PLAIN)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from peerlock.bench.peers.servers import PACKAGES, is_installed
+from benchmarks.peers.servers import PACKAGES, is_installed
 
 LEASE_S = 60  # of locks that have one: long enough for nobody to lose it
 LONG_LEASE_S = 5.0  # of this lock, where it has one

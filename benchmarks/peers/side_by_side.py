@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from peerlock.bench.peers import duels
-from peerlock.bench.peers.drivers import ROWS, Row
-from peerlock.bench.peers.figures import CROWDS, Comparison, Contended, Duel, Figures, Floor, contended, median_of
-from peerlock.bench.peers.floor import floor, idle_us, two_cores
-from peerlock.bench.peers.scenes import APART, FORKED, percentile, play, rare_us
-from peerlock.bench.peers.servers import PACKAGES, STARTERS, is_installed
-from peerlock.bench.peers.targets import over_runs
+from benchmarks.peers import duels
+from benchmarks.peers.drivers import ROWS, Row
+from benchmarks.peers.figures import CROWDS, Comparison, Contended, Duel, Figures, Floor, contended, median_of
+from benchmarks.peers.floor import floor, idle_us, two_cores
+from benchmarks.peers.scenes import APART, FORKED, percentile, play, rare_us
+from benchmarks.peers.servers import PACKAGES, STARTERS, is_installed
+from benchmarks.peers.targets import over_runs
 from peerlock.errors import Unfinished, UsageError
 
 

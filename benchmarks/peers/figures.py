@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from peerlock.bench.peers.scenes import APART, FORKED, percentile, rare_us
+from benchmarks.peers.scenes import APART, FORKED, percentile, rare_us
 
 CROWDS = (3, 5)
 WAYS = {"contended": "", "apart": " started one by one"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from peerlock.bench.peers.drivers import Row, Wire
-from peerlock.bench.peers.figures import Floor
-from peerlock.bench.peers.scenes import percentile, play
+from benchmarks.peers.drivers import Row, Wire
+from benchmarks.peers.figures import Floor
+from benchmarks.peers.scenes import percentile, play
 
 
 def two_cores() -> tuple[tuple[int, ...], ...]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from peerlock.bench.peers.curves import Curves
-from peerlock.bench.peers.drivers import ROWS
-from peerlock.bench.peers.figures import Comparison, Figures
+from benchmarks.peers.curves import Curves
+from benchmarks.peers.drivers import ROWS
+from benchmarks.peers.figures import Comparison, Figures
 
 OURS, OTHERS = "#2a6fb0", "#9aa3ad"
 

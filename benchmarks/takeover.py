@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.bench.peers.servers import etcd, free_port, is_installed
+from benchmarks.peers.servers import etcd, free_port, is_installed
 from peerlock.errors import Unfinished
 
 REGISTRIES = ("host", "embedded", "etcd")

@@ -27,7 +27,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock.bench.peers.drivers import AsyncioLock, Driver, Place, Row, Wire
+from benchmarks.peers.drivers import AsyncioLock, Driver, Place, Row, Wire
 from peerlock.errors import Unfinished
 from peerlock.parallel import importing_nothing_from_here
 

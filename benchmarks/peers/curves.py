@@ -17,10 +17,10 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from peerlock.bench.peers.drivers import Driver, Ours, OursAnywhere, Row
-from peerlock.bench.peers.figures import contended
-from peerlock.bench.peers.scenes import SCENES, STOP, percentile, play, rare_us
-from peerlock.bench.peers.servers import STARTERS, is_installed
+from benchmarks.peers.drivers import Driver, Ours, OursAnywhere, Row
+from benchmarks.peers.figures import contended
+from benchmarks.peers.scenes import SCENES, STOP, percentile, play, rare_us
+from benchmarks.peers.servers import STARTERS, is_installed
 from peerlock.errors import Unfinished
 
 NODES, NAMES, WAITERS = (2, 3, 5, 8, 12, 16, 20), (1, 100, 10_000, 100_000), (1, 10, 100, 1000)
