@@ -133,7 +133,7 @@ class AcceptsTooEarly(Voter):
 class RenewsAfterAccepting(Voter):
     def refuses(self, heartbeat: Heartbeat) -> str:
         why = super().refuses(heartbeat)
-        return "" if "left out" in why and heartbeat.peer not in self.suspected else why
+        return "" if "excluded" in why and heartbeat.peer not in self.suspected else why
 
 
 class VotesAtOnce(Voter):
@@ -207,7 +207,7 @@ class TakesInWhoIsGone(Voter):
 
 
 class RenewsByName(Voter):
-    """Vouches for whoever has the name of a member."""
+    """Supports whoever has the name of a member."""
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: float, out: VoterOutput) -> None:
         namesakes = [peer for peer in self.decided.members if _name(peer) == _name(heartbeat.peer)]
@@ -223,7 +223,7 @@ def _name(peer: Any) -> str:
 
 
 class KeepsRenewing(Voter):
-    """Although it was asked to leave somebody out."""
+    """Although it was asked to exclude a member."""
 
     def suspect(self, peers: list[Peer]) -> None:
         pass
@@ -391,7 +391,7 @@ class BelievesAtOnce(Core):
         super().begin()
 
 
-class TellsTheHeirAlone(Core):
+class TellsTheSuccessorAlone(Core):
     """What was held back is never sent."""
 
     def on_withheld_due(self, now: float) -> None:
@@ -436,7 +436,7 @@ PLANTED: dict[str, type[Core]] = {
     "no wedge before the report": _core("NoWedge", views_of=NeverWedges),
     "older epochs started": _core("OlderEpochs", views_of=StartsOlderEpochs),
     "holds without permission": BelievesAtOnce,
-    "requests sent to the successor alone": TellsTheHeirAlone,
+    "requests sent to the successor alone": TellsTheSuccessorAlone,
 }
 # With leases: which registry, and what is replaced. What is not here is for the checker. Whole nodes have a second guard
 # against LeavesAndBelieves (holds are dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks
@@ -453,7 +453,7 @@ PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
     "a voter forgets what it has accepted": ("voters", {"voter": ForgetsItsVote}),
     "what was accepted is not proposed again": ("voters", {"voter": ProposesItsOwn}),
     "one voter decides": ("voters", {"voter": NeedsNoMajority}),
-    "an old wish takes somebody in": ("voters", {"voter": TakesInWhoIsGone}),
+    "an old wish admits a peer": ("voters", {"voter": TakesInWhoIsGone}),
     "who refuses does not propose": ("voters", {"voter": LeavesItToOthers}),
     "voters split no pairs": ("voters", {"voter": SplitsNoPairs}),
     "the asked voter keeps renewing": ("voters", {"voter": KeepsRenewing}),

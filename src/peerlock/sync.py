@@ -2,59 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 from peerlock.net.aio.shell import refuse_on_the_loop_of
-from peerlock.net.registries.etcd import Etcd
-from peerlock.net.registries.static import Tls
-from peerlock.net.settings import check_timeout, gather, prepared, registry_for
+from peerlock.net.settings import join as aio_join
+from peerlock.net.settings import prepare
 from peerlock.net.threads.lock import Hold, Lock, RWLock
 from peerlock.net.threads.node import Node, started
 
+P = ParamSpec("P")
 
-def join(
-    group: str,
-    *,
-    name: str | None = None,
-    dir: str | Path | None = None,
-    algorithm: str | None = None,
-    nodes: Mapping[str, str] | None = None,
-    tls: Tls | Mapping[str, str] | None = None,
-    insecure: bool | None = None,
-    assume_dead: tuple[str, ...] | None = None,
-    state: str | Path | None = None,
-    config: str | Path | None = None,
-    local_grants: int | None = None,
-    idle_locks: int | None = None,
-    spin: bool | None = None,
-    voters: Mapping[str, str] | None = None,
-    etcd: Etcd | Mapping[str, Any] | None = None,
-    address: str | None = None,
-    bind: str | None = None,
-    lease_s: float | None = None,
-    stall_s: float | None = None,
-    watchdog: bool | None = None,
-    first_start: bool | None = None,
-    timeout: float | None = None,
-) -> Node:
-    """Become a member of a group: `with peerlock.sync.join("shop") as node`. The words are those of `peerlock.join`."""
-    settings = gather(
-        config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
-        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, spin=spin,
-        voters=voters, etcd=etcd, address=address, bind=bind, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog,
-        first_start=first_start,
-    )  # fmt: skip
-    algorithm, limits = prepared(settings)
-    check_timeout(timeout)
-    registry = registry_for(group, settings)
+
+def with_the_options_of(other: Callable[P, object]) -> Callable[[Callable[..., Node]], Callable[P, Node]]:
+    def typed(function: Callable[..., Node]) -> Callable[P, Node]:
+        function.__signature__ = inspect.signature(other).replace(return_annotation="Node")  # type: ignore[attr-defined]
+        return function
+
+    return typed
+
+
+@with_the_options_of(aio_join)
+def join(group: str, *, timeout: float | None = None, **options: Any) -> Node:
+    """Become a member of a group: `with peerlock.sync.join("shop") as node`. The options are those of `peerlock.join`."""
+    inspect.signature(aio_join).bind(group, timeout=timeout, **options)  # or a TypeError, as for any function
+    prepared = prepare(group, timeout=timeout, **options)
+    registry = prepared.registry()
     try:
         refuse_on_the_loop_of(group, registry)
     except BaseException:
         registry.close()
         raise
-    return started(Node(registry, group, algorithm=algorithm, limits=limits), timeout)
+    return started(Node(registry, group, algorithm=prepared.algorithm, limits=prepared.limits), timeout)
 
 
 __all__ = ["Hold", "Lock", "Node", "RWLock", "join"]

@@ -77,12 +77,12 @@ def explored(algorithm: type[Discreet], entries: tuple[int, ...]) -> Outcome:
 @pytest.mark.parametrize(
     ("entries", "states"), [((2, 2, 2), 117_547), ((3, 2, 1), 31_792), ((1, 1, 2, 1), 1_393_063)], ids=str
 )
-def test_the_heir_alone_is_enough(entries: tuple[int, ...], states: int) -> None:
+def test_the_successor_alone_is_enough(entries: tuple[int, ...], states: int) -> None:
     outcome = explored(Discreet, entries)
     assert outcome.finished, outcome
     assert outcome.violated is None, outcome
     assert outcome.states == states
 
 
-def test_and_the_others_must_hear_of_it_if_it_was_too_late_for_the_heir() -> None:
+def test_and_the_others_must_hear_of_it_if_it_was_too_late_for_the_successor() -> None:
     assert explored(TellsNobodyElse, (2, 2, 2)).violated == "no deadlock"

@@ -90,7 +90,7 @@ def one_after_the_other(first: Member, second: Member, before: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_that_is_left_out_while_it_takes_its_lock_is_granted_nothing(tmp_path: Path) -> None:
+def test_a_node_that_is_excluded_while_it_takes_its_lock_is_granted_nothing(tmp_path: Path) -> None:
     """b is late between asking to hold and the file lock that says so. It reads the view after it has that lock.
 
     a has decided a view without b, and is killed before it removes the file of b. So that file says nothing.
@@ -111,7 +111,7 @@ def test_a_node_that_is_left_out_while_it_takes_its_lock_is_granted_nothing(tmp_
 
 
 @pytest.mark.slow
-def test_a_node_that_is_about_to_be_left_out_cannot_hold_any_more(tmp_path: Path) -> None:
+def test_a_node_that_is_about_to_be_excluded_cannot_hold_any_more(tmp_path: Path) -> None:
     """a is late between its proof that b does not hold and the view without b. b takes its lock in between."""
     with members(tmp_path, "a", "b") as (a, b), contextlib.ExitStack() as stack:
         before = idle_after_a_hold(b)
@@ -137,8 +137,8 @@ def present(tmp_path: Path, *names: str) -> list[HostRegistry]:
     return made
 
 
-def test_an_incarnation_that_was_left_out_is_not_taken_in_again(tmp_path: Path) -> None:
-    """b was taken into a view, and left out of the next one before it heard of either: its wish to join is gone with it."""
+def test_an_incarnation_that_was_excluded_is_not_admitted_again(tmp_path: Path) -> None:
+    """b was taken into a view, and excluded from the next one before it heard of either: its wish to join is gone with it."""
     made = a, b = present(tmp_path, "a", "b")
     assert a.me is not None
     assert b.me is not None

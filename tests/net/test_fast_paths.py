@@ -114,7 +114,7 @@ def test_what_a_socket_does_not_take_at_once_follows(tmp_path: Path, monkeypatch
         started(ThreadNode(HostRegistry("g", "anna", tmp_path), "g"), 20.0) as anna,
         started(ThreadNode(HostRegistry("g", "ben", tmp_path), "g"), 20.0) as ben,
     ):
-        assert ben.epoch == 2, "none of them had to be left out"
+        assert ben.epoch == 2, "none of them had to be excluded"
         for node in (anna, ben, anna):
             node.lock("x").acquire(timeout=20.0).release()
 

@@ -246,7 +246,7 @@ def test_a_client_that_asks_and_never_reads(tmp_path: Path, shell: str, caplog: 
 
 
 def test_a_member_that_never_reads_what_its_voter_says(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Beats are answered: a line whose other end does not read is closed."""
+    """Heartbeats are answered: a line whose other end does not read is closed."""
     port = free_port()
     voters = {"anna": f"127.0.0.1:{port}"}
 

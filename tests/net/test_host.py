@@ -367,7 +367,7 @@ def test_a_lock_whose_loop_has_ended_grants_nothing(tmp_path: Path) -> None:
 
 
 def test_who_looks_whether_somebody_is_dead_does_not_seem_to_be_it(tmp_path: Path) -> None:
-    """The dead one's command is ended before it is left out, also while another process is looking at it."""
+    """The dead one's command is ended before it is excluded, also while another process is looking at it."""
     script = """
 import subprocess, sys
 from peerlock.net.processes.groups import process_group_of

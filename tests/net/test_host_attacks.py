@@ -248,10 +248,11 @@ def test_a_child_that_was_forked_before_the_lock_was_kept_keeps_nothing(tmp_path
 # -- commands under locks ------------------------------------------------------------------------------------------
 
 QUICK = """
-import os, sys
+import os, sys, time
 os.setpgid(0, 0)
 print("on", flush=True)
-while True:
+end = time.monotonic() + 60  # also if the test is killed
+while time.monotonic() < end:
     if os.fork():
         os._exit(0)
 """

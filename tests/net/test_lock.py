@@ -418,7 +418,7 @@ async def test_a_cut_link_loses_nothing(group: Group) -> None:
     await asyncio.sleep(0.5)
     group.heal()
     assert (await asyncio.wait_for(waiter, 60)).held
-    assert cleo.epoch == 3, "and nobody was left out"
+    assert cleo.epoch == 3, "and nobody was excluded"
 
 
 @scenario

@@ -313,17 +313,17 @@ def refused(caplog: pytest.LogCaptureFixture, here: str, there: str) -> bool:
     return here in text and there in text
 
 
-async def knocks(place: Place, caplog: pytest.LogCaptureFixture, here: str, there: str, **intruder: Any) -> None:
+async def dials_in(place: Place, caplog: pytest.LogCaptureFixture, here: str, there: str, **intruder: Any) -> None:
     """anna waits for ben; another process dials, as ben would. Both logs say why nothing comes of it."""
     waiting = asyncio.ensure_future(joined(place.join("anna")))
     await asyncio.sleep(0.05)
-    knocking = asyncio.ensure_future(joined(place.join(**intruder)))
+    dialling = asyncio.ensure_future(joined(place.join(**intruder)))
     try:
         await until(lambda: refused(caplog, here, there), 5)
         assert not waiting.done()
-        assert not knocking.done()
+        assert not dialling.done()
     finally:
-        for task in (waiting, knocking):
+        for task in (waiting, dialling):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -334,7 +334,7 @@ def test_a_node_that_is_not_on_the_list(tmp_path: Path, caplog: pytest.LogCaptur
     async def whole() -> None:
         place = Place(tmp_path, "anna", "ben")
         more = {**place.nodes, "eve": f"127.0.0.1:{free_ports(1)[0]}"}
-        await knocks(
+        await dials_in(
             place,
             caplog,
             "eve was not let in: eve is not on the list",
@@ -352,7 +352,7 @@ def test_another_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
     async def whole() -> None:
         place = Place(tmp_path, "anna", "ben")
         sentence = "it is of the group 'other', this node is of the group 'g'"
-        await knocks(
+        await dials_in(
             place,
             caplog,
             f"ben was not let in: {sentence}",
@@ -380,7 +380,7 @@ def test_another_version(tmp_path: Path, caplog: pytest.LogCaptureFixture, monke
     async def whole() -> None:
         place = Place(tmp_path, "anna", "ben")
         sentence = "it speaks version 9 of the protocol, this node speaks 1 to 2: upgrade this node first"
-        await knocks(place, caplog, f"ben was not let in: {sentence}", f"does not let us in: {sentence}", name="ben")
+        await dials_in(place, caplog, f"ben was not let in: {sentence}", f"does not let us in: {sentence}", name="ben")
 
     asyncio.run(whole())
 

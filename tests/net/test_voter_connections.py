@@ -25,7 +25,7 @@ class Quiet(VoterPeer):
         pass
 
 
-def test_a_dialler_that_is_stopped_stops() -> None:
+def test_a_reconnector_that_is_stopped_stops() -> None:
     """Also in the moment in which its line is there: then the end of the task is easily lost."""
 
     async def whole() -> None:

@@ -177,7 +177,7 @@ def test_all_voters_restarted_at_once(tmp_path: Path) -> None:
         asyncio.run(whole(group))
 
 
-def test_a_dead_member_is_left_out_when_its_lease_is_over(tmp_path: Path) -> None:
+def test_a_dead_member_is_excluded_when_its_lease_is_over(tmp_path: Path) -> None:
     program = (
         "import sys, peerlock.sync, time\n"
         "voters = dict(word.split('=') for word in sys.argv[2:])\n"
@@ -199,7 +199,7 @@ def test_a_dead_member_is_left_out_when_its_lease_is_over(tmp_path: Path) -> Non
                 async with asyncio.timeout(15), nodes[0].lock("x") as hold:
                     waited = time.monotonic() - began
                     assert hold.fence > fence
-                    assert waited > 0.5 * LEASE_S, "nobody is left out before its lease is over"
+                    assert waited > 0.5 * LEASE_S, "nobody is excluded before its lease is over"
 
     with voters(tmp_path) as group:
         asyncio.run(whole(group))

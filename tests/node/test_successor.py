@@ -135,7 +135,7 @@ def test_who_asks_a_while_after_it_has_passed_it_on_tells_everybody() -> None:
     assert group.messages() - before == 4
 
 
-def test_what_came_too_late_for_the_heir_is_told_to_all() -> None:
+def test_what_came_too_late_for_the_successor_is_told_to_all() -> None:
     """The privilege has gone past the successor when the request reaches it, and nobody else has heard of that request."""
     group, wishes, peer = just_passed_on()
     privilege = group.under_way.popleft()

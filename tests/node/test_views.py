@@ -17,11 +17,11 @@ STATES = {
     "3 members, 2 renewals": 1_166_960,
     "3 members, a crash and a leaver": 117_678,
     "2 members, a joiner, a crash": 125_621,
-    "3 members, one is left out and comes back": 6_212_571,
+    "3 members, one is excluded and comes back": 6_212_571,
     "3 readers and writers, a renewal": 3_152_611,
-    "3 members with leases, one is left out and comes back": 5_934_985,
+    "3 members with leases, one is excluded and comes back": 5_934_985,
     "3 members with leases, one ends, a renewal": 570_521,
-    "3 members with leases, a crash, one is left out": 4_359_271,
+    "3 members with leases, a crash, one is excluded": 4_359_271,
 }
 
 

@@ -79,7 +79,7 @@ def test_a_voter_that_was_replaced_and_comes_back_waits() -> None:
     assert not mine.supports(A)
 
 
-def test_a_restarted_voter_vouches_for_everybody() -> None:
+def test_a_restarted_voter_supports_every_member() -> None:
     mine = Voter.restarted("v1", 5.0, VoterRecord(View(1, (A, B), OLD, 1)), 0.0)
     assert (EVERYBODY, support_s(5.0)) in mine.supported
     assert not mine.accept(16, View(2, (A,), OLD, 1), ())
@@ -94,7 +94,7 @@ def test_a_longer_lease_than_the_voters_is_refused() -> None:
     assert "they must be the same" in ack.why
 
 
-def test_a_joiner_that_few_have_heard_of_is_not_taken_in() -> None:
+def test_a_joiner_that_few_have_heard_of_is_not_admitted() -> None:
     mine = voter()
     mine.on_heartbeat(Heartbeat(1, Peer("c", 3), 1, "join", lease_s=5.0), 0.0, Ear())
     mine.propose(0.0, Ear())
@@ -185,7 +185,7 @@ def test_a_backup_that_was_restored_is_not_believed() -> None:
 
 
 def test_an_incarnation_that_is_over_says_nothing_until_the_next_one_arrives() -> None:
-    """Its node may hang: then the next one comes late, and meanwhile this one must not ask to be taken in again."""
+    """Its node may hang: then the next one comes late, and meanwhile this one must not ask to be admitted again."""
 
     io: Any = _AgentIO()
     home = QuorumAgent(io, 5.0, OLD)
@@ -193,7 +193,7 @@ def test_an_incarnation_that_is_over_says_nothing_until_the_next_one_arrives() -
     home.on_word("v1", ViewDecided(View(1, (A,), OLD, 1)), 0.0)
     home.reached(frozenset({A}), 0.1)
     assert any(message.wish == "join" for _, _, message in io.of("send"))
-    home.on_word("v1", ViewDecided(View(4, (A,), OLD, 1)), 0.2)  # it may have been in 2, and left out of 3
+    home.on_word("v1", ViewDecided(View(4, (A,), OLD, 1)), 0.2)  # it may have been in 2, and excluded from 3
     assert len(io.of("new_incarnation")) == 1
     said = len(io.of("send"))
     home.reached(frozenset({A}), 0.3)
@@ -205,7 +205,7 @@ def test_an_incarnation_that_is_over_says_nothing_until_the_next_one_arrives() -
 
 
 def test_a_store_is_asked_to_leave_out_only_so_many_at_once() -> None:
-    """etcd takes 128 comparisons in a transaction. Who is left is left out with the next view."""
+    """etcd takes 128 comparisons in a transaction. Who is left is excluded with the next view."""
     many = tuple(Peer(f"n{number}", number + 10) for number in range(130))
     heartbeats = tuple(StoredHeartbeat(peer.id, 2) for peer in many)
     ear = Ear()

@@ -202,7 +202,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("net/test_etcd.py::test_the_real_store_does_what_the_one_in_memory_does",),
     ),
     Mutant(
-        "etcd: who is left out has not beaten since",
+        "etcd: an excluded member sent no heartbeat since",
         "peerlock.net.registries.etcd",
         '                compare += [_is(f"heartbeat/{who:x}", seen, self.base) for who, seen in heartbeats]\n',
         "",

@@ -149,15 +149,30 @@ def join(
     - `config`: a TOML file that says the same.
     - `timeout`: seconds to become a member; then `LockTimeout` says for whom the group waits, and what was heard last.
     """
-    settings = gather(
-        config, name=name, dir=dir, algorithm=algorithm, nodes=nodes, tls=tls, insecure=insecure,
-        assume_dead=assume_dead, state=state, local_grants=local_grants, idle_locks=idle_locks, spin=spin,
-        voters=voters, etcd=etcd, address=address, bind=bind, lease_s=lease_s, stall_s=stall_s, watchdog=watchdog,
-        first_start=first_start,
-    )  # fmt: skip
+    said = locals()
+    prepared = prepare(**said)
+    return Joining(
+        lambda: Node(prepared.registry(), group, algorithm=prepared.algorithm, limits=prepared.limits), timeout
+    )
+
+
+class Prepared(Struct, frozen=True):
+    """What `join` was told, checked before anything is made."""
+
+    group: str
+    settings: Settings
+    algorithm: str
+    limits: Limits
+
+    def registry(self) -> Registry:
+        return registry_for(self.group, self.settings)
+
+
+def prepare(group: str, *, config: str | Path | None = None, timeout: float | None = None, **said: Any) -> Prepared:
+    settings = gather(config, **said)
     algorithm, limits = prepared(settings)
     check_timeout(timeout)
-    return Joining(lambda: Node(registry_for(group, settings), group, algorithm=algorithm, limits=limits), timeout)
+    return Prepared(group, settings, algorithm, limits)
 
 
 def prepared(settings: Settings) -> tuple[str, Limits]:

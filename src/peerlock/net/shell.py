@@ -219,7 +219,7 @@ class Shell:
         self.outside = False
         view = self.registry.change()
         if view is not None and peer not in view.members:
-            # Taken in and left out again before we heard of it.
+            # Taken in and excluded again before we heard of it.
             self.rejoin()
         else:
             self.take(view)
@@ -361,7 +361,7 @@ class Shell:
         self.outside = True
         self.dialled_early = ()  # the next incarnation will hear whom it needs
         if self.core.admitted or self.core.view_change.known:
-            log.warning("group %s: left out of epoch %s; joining again", self.group, self.core.view_change.known)
+            log.warning("group %s: excluded from epoch %s; joining again", self.group, self.core.view_change.known)
         self.asked(self.registry.end_holding)
         self.after(0.0, self.again)
 
@@ -405,7 +405,7 @@ class Shell:
         if self.refused_since is None:
             self.refused_since = self.now()
         if self.now() - self.refused_since > PATIENCE_S:
-            # Somebody who was about to leave us out is stopped in the middle of it. As a new incarnation we are free of it.
+            # Somebody who was about to exclude us is stopped in the middle of it. As a new incarnation we are free of it.
             self.refused_since = None
             self.complain("somebody keeps this node from taking locks; joining again under a new incarnation")
             self.rejoin()
@@ -424,7 +424,7 @@ class Shell:
         self.asked(self.registry.end_holding)
 
     def leased(self, until: float) -> None:
-        """The registry says: nobody leaves this node out before then."""
+        """The registry says: nobody excludes this node before then."""
         if self.closing:
             return
         self.core.leased(until, self.now())
@@ -667,7 +667,7 @@ class Shell:
     def ask_status(self, done: Callable[[NodeStatus], None], wait_s: float) -> None:
         """Ask every member; `done` hears what is known when all have answered, or after a while."""
         core = self.core
-        self.refresh()  # a node that was stopped may have been left out meanwhile
+        self.refresh()  # a node that was stopped may have been excluded meanwhile
         number = core.ask_for_status()
         core.flush()
         answers = core.answers[number]

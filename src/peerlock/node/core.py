@@ -20,7 +20,7 @@ session, whichever way it was made; a new one takes the place of the old. What a
 
 **Silence.** Somebody waits, or the reports of the next epoch are not all here: then a peer that has said nothing for
 a second is asked whether it is there, and one that has not answered for another `patience_s` is named to the
-registry, which knows whether it may be left out. Nothing is asked while nobody waits.
+registry, which knows whether it may be excluded. Nothing is asked while nobody waits.
 
 **The gate** opens when a lock is about to be granted, and is closed by a tick when nothing was held since the one
 before: between half a second and a second after the last hold. Where there are leases, the gate is open while the lease
@@ -87,7 +87,7 @@ class Shell(Protocol):
         """Learn the newest view, if it can be known without waiting."""
 
     def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
-        """Leave out those of them that are dead, or stopped and idle. Who may not be left out, as far as is known."""
+        """Exclude those of them that are dead, or stopped and idle. Who may not be excluded, as far as is known."""
         ...
 
     def renew(self) -> None:
@@ -146,7 +146,7 @@ class Core:
         self.answers: dict[int, dict[Peer, Answer]] = {}
         self.on_answer: Callable[[], object] | None = None
         self.query = 0
-        self.blockers: tuple[Peer, ...] = ()  # silent, and may not be left out
+        self.blockers: tuple[Peer, ...] = ()  # silent, and may not be excluded
         self.alarmed = False  # a tick is under way
         self.due = 0.0  # for which time
         self.used = 0  # grants at the last tick
@@ -499,7 +499,7 @@ class Core:
             local_lock.settled(now)
 
     def leased(self, until: float, now: float) -> None:
-        """The registry has made sure that nobody leaves us out before `until`."""
+        """The registry has made sure that nobody excludes us before `until`."""
         self.now = now
         if self.table.may_hold and now >= self.table.until:
             self.lapse(now)  # there was a time in between

@@ -161,7 +161,7 @@ class Namespaces(Hosts):
             done = subprocess.run(words, capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError) as problem:
             why = getattr(problem, "stderr", None) or str(problem)
-            raise UsageError(f"{' '.join(words)}: {why.strip()}. Leave out the fault 'slow', or use --proxy.") from None
+            raise UsageError(f"{' '.join(words)}: {why.strip()}. Exclude the fault 'slow', or use --proxy.") from None
         return done.stdout
 
     def reset(self, host: int) -> int:

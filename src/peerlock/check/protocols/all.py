@@ -72,7 +72,7 @@ MUTANTS = (
     Explored("a majority decides", Voters(ballots=2, voter=planted.NeedsNoMajority)),
     Explored("a majority confirms a lease", Voters(ballots=1, heartbeats=1, leased=False, lease=planted.BelievesAMinority)),
     Explored("who leaves believes no more", Voters(ballots=1, leaves=True, member=planted.LeavesAndBelieves)),
-    Explored("an old wish takes nobody in", Voters(ballots=2, old_wish=True, changes=2, voter=planted.TakesInWhoIsGone)),
+    Explored("an old wish admits no peer", Voters(ballots=2, old_wish=True, changes=2, voter=planted.TakesInWhoIsGone)),
     Explored("renew by incarnation", Voters(ballots=1, joins=True, heartbeats=1, voter=planted.RenewsByName)),
     Explored("a new voter waits",
              Voters(ballots=2, replaces=True, changes=2, renews=False, cut=(1,), voter=planted.NewVotersVoteAtOnce)),

@@ -138,7 +138,7 @@ class Mouth:
             self.out.send(self.group.m, ack)
 
     def decided(self, view: View) -> None:
-        """m is not told: whoever does not know that it is left out is the more dangerous."""
+        """m is not told: whoever does not know that it is excluded is the more dangerous."""
 
     def learned(self, view: View) -> None:
         pass
@@ -328,9 +328,9 @@ class Truth(Observer):
                     decided = tuple(sorted({**known, detail.epoch: detail}.items()))
                     views = [M in view.members for _, view in decided]
                     if True in views[views.index(False) :] if False in views else False:
-                        wrong = wrong or "one that was left out is a member again"
+                        wrong = wrong or "one that was excluded is a member again"
         if rests and any(M not in view.members for _, view in decided):
-            wrong = wrong or "it believes and is left out"
+            wrong = wrong or "it believes and is excluded"
         return rests, over, promises, decided, wrong
 
 
@@ -425,9 +425,9 @@ def supported(before: VoterNode, detail: Any) -> bool:
 
 
 class NothingIsWrong(Property):
-    """One view an epoch, and nobody believes that some view leaves out."""
+    """One view an epoch, and nobody believes that some view excludes."""
 
-    name = "one view an epoch; who is left out does not believe"
+    name = "one view an epoch; who is excluded does not believe"
 
     def __init__(self, model: Model, observer: type[Observer]) -> None:
         super().__init__(model)

@@ -74,7 +74,7 @@ class StoreGroup(Struct, frozen=True):
         member = self.member(
             peer, lease, first, 1, seen, wish, 1 if self.renews and peer == THIRD else -1, apart, True, 1
         )
-        return LodgerNode(
+        return MemberNode(
             member,
             self.heartbeats if peer == M else 0,
             0 if peer == M else self.view_changes[me - 2],
@@ -121,7 +121,7 @@ class StoreNode(State):
         return False
 
 
-class LodgerNode(State):
+class MemberNode(State):
     member: StoreMember
     heartbeats: int
     view_changes: int
@@ -206,10 +206,10 @@ class Truth(Observer):
                     if detail.epoch != view.epoch + (detail.members != view.members or not detail.leaving):
                         wrong = wrong or "epochs are not one after the other"
                     if out and M in detail.members:
-                        wrong = wrong or "one that was left out is a member again"
+                        wrong = wrong or "one that was excluded is a member again"
                     out, view = out or M not in detail.members, detail
         if rests and out:
-            wrong = "it believes and is left out"
+            wrong = "it believes and is excluded"
         return rests, over, written, out, view, wrong
 
 
@@ -258,7 +258,7 @@ class Stored(Model):
 
 
 class LeftOut(Property):
-    """Some run leaves m out."""
+    """Some run excludes m."""
 
     name = "a view without m is decided"
     sometimes = True
@@ -276,7 +276,7 @@ def explore(
 ) -> tuple[Search, Outcome, dict[str, str]]:
     model = Stored(group)
     wrong = NothingIsWrong(model, Truth)
-    wrong.name = "one view an epoch; who is left out does not believe"
+    wrong.name = "one view an epoch; who is excluded does not believe"
     checks = Checks([wrong, NoAssertionFails(model), LeftOut(model)])
     search = Search(model, checks)
     outcome = search.run(max_states, progress=progress)

@@ -7,14 +7,14 @@ hears
 
 - of a crash, at any time after it (`last_words`): detection is late but never wrong, as with the kernel's record locks;
 - of joiners and leavers, who ask it;
-- and may, `stops` times, leave out a member that is alive but does not believe to hold anything: a stopped process. That is
-  what `may_hold` is for: a member believes only after the registry has noted it, and a noted member is not left out.
+- and may, `stops` times, exclude a member that is alive but does not believe to hold anything: a stopped process. That is
+  what `may_hold` is for: a member believes only after the registry has noted it, and a noted member is not excluded.
 - With leases (`lapsers`) everybody is noted at first. A lease ends at any time; what is held then is lost. The
   registry's promise
   ends at any time after that (`Lapsed` is under way): `peerlock.check.protocols.quorum` shows that voters keep this order.
 - It may also, `renewals` times, decide a view with the same members.
 
-An incarnation that is restarted is a joiner with another number. A member that was left out while alive joins again:
+An incarnation that is restarted is a joiner with another number. A member that was excluded while alive joins again:
 the number stays, everything else is dropped.
 
 `peerlock.check.protocols.view_mutants` takes each rule of `peerlock.node.membership.view_change` away in turn.
@@ -499,17 +499,17 @@ CLEAN = (
     ("3 members, 2 renewals", Group(_SK, renewals=2)),
     ("3 members, a crash and a leaver", Group(_RA, crashes=1, leavers=(3,))),
     ("2 members, a joiner, a crash", Group(_SK, members=2, joiners=1, crashes=1)),
-    ("3 members, one is left out and comes back", Group(_SK, stops=1)),
+    ("3 members, one is excluded and comes back", Group(_SK, stops=1)),
     ("3 readers and writers, a renewal", Group(_RW, renewals=1)),
-    ("3 members with leases, one is left out and comes back", Group(_SK, stops=1, lapsers=(1, 2))),
+    ("3 members with leases, one is excluded and comes back", Group(_SK, stops=1, lapsers=(1, 2))),
     ("3 members with leases, one ends, a renewal", Group(_SK, renewals=1, lapsers=(1,))),
-    ("3 members with leases, a crash, one is left out", Group(_SK, crashes=1, stops=1, lapsers=(1,))),
+    ("3 members with leases, a crash, one is excluded", Group(_SK, crashes=1, stops=1, lapsers=(1,))),
 )
 DEEP = (
     ("3 members, 2 renewals, permissions", Group(_RA, renewals=2)),
     ("3 members, a crash and a renewal, permissions", Group(_RA, crashes=1, renewals=1)),
     ("3 members, a joiner", Group(_SK, joiners=1)),
-    ("3 members, one is left out and comes back, permissions", Group(_RA, stops=1)),
-    ("3 members with leases, one is left out and comes back, permissions", Group(_RA, stops=1, lapsers=(1, 2))),
+    ("3 members, one is excluded and comes back, permissions", Group(_RA, stops=1)),
+    ("3 members with leases, one is excluded and comes back, permissions", Group(_RA, stops=1, lapsers=(1, 2))),
     ("3 members with leases, two ends, 2 renewals", Group(_SK, renewals=2, lapsers=(1, 2))),
 )

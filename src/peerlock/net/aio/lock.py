@@ -96,7 +96,7 @@ class Hold(BaseHold):
         super().check()
 
     def detach(self) -> Hold:
-        """The hold outlives the body it was taken in, and belongs to no task: whoever has it releases it."""
+        """The hold outlives the body that it was taken in, and belongs to no task: whoever has it releases it."""
         if self.state == HELD:
             self._owner = None
             self._lock._body_lost(self)

@@ -52,7 +52,7 @@ class NodeStatus(Struct, frozen=True):
     members: tuple[str, ...]
     locks: tuple[LockView, ...]
     silent: tuple[str, ...]  # members that did not answer
-    waits_for: tuple[str, ...]  # whom this node waits for: no answer, and may not be left out; or no report
+    waits_for: tuple[str, ...]  # whom this node waits for: no answer, and may not be excluded; or no report
     changing: bool  # the group is between two views
     older: tuple[str, ...] = ()  # members that speak an older version of the protocol than this node
     # of this node alone, since it started
@@ -75,7 +75,7 @@ def node_status(
     silent = [str(peer) for peer in core.view_change.members if peer != core.me and peer not in answers]
     blockers = core.blockers or core.view_change.missing()
     waits_for = tuple(dict.fromkeys((*registry_waits_for, *(str(peer) for peer in blockers if peer != core.me))))
-    # A node without a lease may have been left out, and the group may have other members by now.
+    # A node without a lease may have been excluded, and the group may have other members by now.
     leased = not core.leases or (core.table.may_hold and now < core.table.until)
     return NodeStatus(
         core.group,

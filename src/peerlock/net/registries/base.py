@@ -98,7 +98,7 @@ class Registry:
         return None
 
     def exclude(self, peers: tuple[Peer, ...]) -> tuple[View | None, tuple[Peer, ...]]:
-        """Leave out those that may be left out. The newest view, and whom it was not possible to leave out."""
+        """Exclude those that may be excluded. The newest view, and whom it was not possible to exclude."""
         return None, peers
 
     def relieve(self) -> None:

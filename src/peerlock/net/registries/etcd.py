@@ -9,7 +9,7 @@ snapshot.
 
 Several endpoints are tried in turn: the one that answered last first. A request that was not answered is not
 repeated: whether it was carried out is not known, and the agent knows what to do then. A watch on the view tells
-of changes at once; if it is broken, the next beat tells.
+of changes at once; if it is broken, the next heartbeat tells.
 """
 
 from __future__ import annotations

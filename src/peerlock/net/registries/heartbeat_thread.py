@@ -1,11 +1,11 @@
-"""The thread that beats, for registries with leases.
+"""The thread that sends heartbeats, for registries with leases.
 
 A node's lease must be renewed while its event loop is busy, and its voter must vote. So both live in a thread of
 their own, with an event loop of its own; it is the only one that touches the agent, the voter and their
 connections. To the node it speaks through `Shell.post`, and the node to it through `call`.
 
-Before each beat the thread asks the node for an answer. A node that has not given one for `stall_s` is taken to hang:
-it beats no more, and loses its locks instead of keeping them from everybody for ever.
+Before each heartbeat the thread asks the node for an answer. A node that has not given one for `stall_s` is taken to hang:
+it sends no more heartbeats, and loses its locks instead of keeping them from everybody for ever.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class HostRegistry(Registry):
         for peer in newest.members if newest else ():
             if peer.name == name:
                 raise UsageError(
-                    f"{peer} is alive, or the group would know. End it, and it is left out: kill {peer.pid}"
+                    f"{peer} is alive, or the group would know. End it, and it is excluded: kill {peer.pid}"
                 )
         raise UsageError(f"The group {self.group} has no member {name}: peerlock status shows who there is.")
 

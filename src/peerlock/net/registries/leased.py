@@ -257,7 +257,7 @@ class LeasedRegistry(Registry):
 
     def kick(self, name: str) -> str:
         raise UsageError(
-            f"{name} is left out as soon as it has not been heard of for {self.lease_s:g} s: nobody has to be kicked. "
+            f"{name} is excluded as soon as it has not been heard of for {self.lease_s:g} s: nobody has to be kicked. "
             "To leave it out at once, end it with a signal that it can handle: it leaves the group itself."
         )
 

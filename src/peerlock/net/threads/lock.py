@@ -83,7 +83,7 @@ class Hold(BaseHold):
         return self._watch is not None and self._watch() is None
 
     def detach(self) -> Hold:
-        """The hold outlives the body it was taken in, and belongs to no thread: whoever has it releases it."""
+        """The hold outlives the body that it was taken in, and belongs to no thread: whoever has it releases it."""
         self._owner = self._watch = None
         if self._thread is not None and self.state != LOST:
             bodies = self._lock.by_thread.get(self._thread, [])

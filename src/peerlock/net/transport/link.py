@@ -151,7 +151,7 @@ class Link:
 
 
 def host_of(transport: asyncio.BaseTransport, port: bool = False) -> str:
-    """Where the other end is. The port of who has dialled is left out: it is another one each time."""
+    """Where the other end is. The port of the dialling side is left out: it is another one each time."""
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
         return ""

@@ -1,4 +1,4 @@
-"""How a connection that comes on an event loop is taken in: accepted, then TLS, then handed to whoever serves it.
+"""How a connection that comes on an event loop is taken in: accepted, then TLS, then handed to its protocol.
 
 asyncio's own server says nothing of a handshake that fails, and fills the log when there is no descriptor left. Here each
 connection is a task, which knows where the connection comes from and says why nothing comes of it.

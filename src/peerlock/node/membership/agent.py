@@ -1,4 +1,4 @@
-"""A node in its group, where there are leases: when it beats, whom it must reach before it is taken in, whom it cannot
+"""A node in its group, where there are leases: when it beats, whom it must reach before it is admitted, whom it cannot
 reach.
 
 Two kinds, for voters and for stores, with one face to the shells:
@@ -23,7 +23,7 @@ from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.store.requests import Request
 
-JOINING_S = 0.2  # between the beats of who is not a member yet
+JOINING_S = 0.2  # between the heartbeats of who is not a member yet
 LOST = 1 / 3  # of a lease: after that an answer will not come
 NO_VIEW = View(0, ())
 
@@ -36,7 +36,7 @@ class AgentIO(Protocol):
     def leased(self, until: float) -> None: ...
 
     def dial_early(self, peers: tuple[Peer, ...]) -> None:
-        """Links to these are needed, before we are taken in."""
+        """Links to these are needed, before we are admitted."""
 
     def left(self) -> None:
         """The group goes on without us, as we wished."""
@@ -106,7 +106,7 @@ class MembershipAgent:
         self.io.learned(view)
 
     def comes_back(self) -> None:
-        """It may have been taken in and left out again without hearing of it."""
+        """It may have been admitted and excluded again without hearing of it."""
         self.over = True
         self.io.new_incarnation()
 

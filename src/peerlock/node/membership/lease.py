@@ -1,7 +1,7 @@
 """A member's lease: for how long it may believe what its algorithm says.
 
-A beat is sent to all voters (or to a store). Each that confirms it promises not to leave this member out for D, on its
-own clock, from when the beat came. With a majority the lease runs until D after the beat was *sent*, on this member's
+A beat is sent to all voters (or to a store). Each that confirms it promises not to exclude this member for D, on its
+own clock, from when the heartbeat came. With a majority the lease runs until D after the heartbeat was *sent*, on this member's
 clock. Clock rates differ by at most RHO, so a lease is made shorter and a promise longer by it: whenever a promise ends,
 the leases that rest on it have ended before.
 
@@ -20,7 +20,7 @@ from peerlock.contract import State
 # letting it run fast or slow, chrony by up to 8.3 % unless told otherwise, and the monotonic clocks follow. Linux bounds that:
 # it lets no clock be slewed by more than 11 %.
 RHO = 0.11
-REMEMBERED = 8  # beats without an answer
+REMEMBERED = 8  # heartbeats without an answer
 
 Voter: TypeAlias = Any
 
@@ -32,9 +32,9 @@ def support_s(lease_s: float) -> float:
 
 class Lease(State):
     lease_s: float
-    number: int = 0  # of the last beat
+    number: int = 0  # of the last heartbeat
     until: float = -inf
-    rests_on: int = 0  # the beat whose confirmation the lease rests on; 0: it does not run
+    rests_on: int = 0  # the heartbeat whose confirmation the lease rests on; 0: it does not run
     sent: tuple[tuple[int, float], ...] = ()  # beats that are not confirmed: number, when
     confirmed: tuple[tuple[int, tuple[Voter, ...]], ...] = ()  # of each, by whom
 
@@ -42,14 +42,14 @@ class Lease(State):
         return now < self.until
 
     def heartbeat(self, now: float, number: int = 0) -> int:
-        """The number of a beat that is sent now; the next one, if no greater one is given."""
+        """The number of a heartbeat that is sent now; the next one, if no greater one is given."""
         self.number = max(self.number + 1, number)
         self.sent = (*self.sent, (self.number, now))[-REMEMBERED:]
         self.confirmed = (*self.confirmed, (self.number, ()))[-REMEMBERED:]
         return self.number
 
     def confirm(self, voter: Voter, number: int, needed: int, now: float) -> bool:
-        """A voter has confirmed a beat. True: with that the lease runs on."""
+        """A voter has confirmed a heartbeat. True: with that the lease runs on."""
         by = dict(self.confirmed).get(number)
         if by is None or voter in by:
             return False

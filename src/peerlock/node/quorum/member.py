@@ -34,7 +34,7 @@ class QuorumMember(State):
     wish: str = "join"  # or look (it would, but cannot yet), or leave, or nothing
     renew: int = -1  # a view with the same members is wanted, newer than this one; -1: none is
     apart: tuple[Peer, ...] = ()  # members that it cannot reach
-    asked: int = -1  # the epoch after which it has asked to be taken in; -1: never
+    asked: int = -1  # the epoch after which it has asked to be admitted; -1: never
 
     def __copy__(self) -> QuorumMember:
         made: QuorumMember = super().__copy__()  # type: ignore[misc]

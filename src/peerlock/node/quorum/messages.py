@@ -35,8 +35,8 @@ class Heartbeat(Struct, frozen=True, array_like=True, tag=0):
 
 
 class HeartbeatAck(Struct, frozen=True, array_like=True, tag=1):
-    number: int  # of the beat; numbers go on from one incarnation of a node to the next
-    ok: bool  # that member is not left out by this voter for D from now on
+    number: int  # of the heartbeat; numbers go on from one incarnation of a node to the next
+    ok: bool  # that member is not excluded by this voter for D from now on
     view: View | None = None  # if it is newer than what the member knew
     why: str = ""  # not ok
 
@@ -59,7 +59,7 @@ class Accept(Struct, frozen=True, array_like=True, tag=4):
     decided: View
     ballot: int
     value: View
-    leavers: tuple[Peer, ...]  # of those that are left out: by their own word
+    leavers: tuple[Peer, ...]  # of those that are excluded: by their own word
 
 
 class Accepted(Struct, frozen=True, array_like=True, tag=5):

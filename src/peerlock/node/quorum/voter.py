@@ -9,7 +9,7 @@ naming them.
     a majority has accepted: the view is decided, and everybody is told
 
 1. A voter accepts a view without m only when its own promises to m have run out, or m has said that it leaves. Who leaves
-   has stopped believing before it says so, and never beats again.
+   has stopped believing before it says so, and never sends a heartbeat again.
 2. A voter that has accepted a view without m, or was asked to, renews m no more until that epoch is decided. Without the
    first half somebody would believe who is not in the next view. Without the second two voters block each other for ever:
    one has accepted a view without m and may not take it back, the other renews m again and again and may not accept.
@@ -19,10 +19,10 @@ naming them.
    other; it takes in those that a majority has heard of. If somebody has accepted a view, it proposes that one, as Paxos
    has it.
 5. Who refuses a renewal because of an epoch that is not decided proposes in it itself.
-6. Somebody is taken in who has said that it knows the epoch before, and is in none: so no incarnation comes back.
+6. Somebody is admitted who has said that it knows the epoch before, and is in none: so no incarnation comes back.
 7. A voter that has accepted a view with other voters renews nobody until that is decided, and then only who knows it.
 
-Why whoever is left out does not believe: m's lease rests on a beat that a majority has confirmed, the view without m
+Why whoever is excluded does not believe: m's lease rests on a heartbeat that a majority has confirmed, the view without m
 on a majority that has accepted it. Some voter is in both. It did not accept before its promise had run out, and then
 the lease that rests on it has, too (`peerlock.node.membership.lease`). After accepting it confirmed nothing (2).
 
@@ -182,7 +182,7 @@ class Voter(State):
         if peer in self.leavers:
             return "it leaves"
         if peer in self.suspected or (accepted is not None and peer not in accepted[1].members):
-            return f"it is about to be left out of epoch {self.decided.epoch + 1}"
+            return f"it is about to be excluded from epoch {self.decided.epoch + 1}"
         if accepted is not None and accepted[1].voters != self.decided.voters:
             return f"the voters change with epoch {self.decided.epoch + 1}"
         return ""
@@ -307,7 +307,7 @@ class Voter(State):
         self.value = self.choice()
         if self.value is None:
             if len(self.answers) == len(self.decided.voters):
-                self.give_up()  # else the next answer may tell of somebody to be left out
+                self.give_up()  # else the next answer may tell of somebody to be excluded
             return
         self.ask(out)
         self.vote_for_it(now, out)

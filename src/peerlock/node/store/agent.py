@@ -23,7 +23,7 @@ class StoreAgent(MembershipAgent):
         self.store, self.members_of, self.leases_of = store, members_of, leases_of
         self.member: StoreMember
         self.maintained_at = 0.0
-        self.asked: tuple[int, float] | None = None  # to be taken in: the request, when
+        self.asked: tuple[int, float] | None = None  # to be admitted: the request, when
 
     @property
     def me(self) -> Peer:
@@ -54,7 +54,7 @@ class StoreAgent(MembershipAgent):
         member = self.member
         self.now = now
         if self.asked is not None:
-            # No answer: it may have been taken in, and left out again. Then it must not come back as the same.
+            # No answer: it may have been admitted, and excluded again. Then it must not come back as the same.
             if now - self.asked[1] > LOST * self.lease_s and not self.leaving:
                 self.asked = None
                 self.comes_back()
@@ -70,7 +70,7 @@ class StoreAgent(MembershipAgent):
         self.maintain_view(now)
 
     def maintain_view(self, now: float) -> None:
-        """Leave out who is dead, and so on; but not with every answer."""
+        """Exclude who is dead, and so on; but not with every answer."""
         self.now = now
         if now >= self.maintained_at:
             self.maintained_at = now + min(0.05, self.lease_s / 20)
@@ -78,7 +78,7 @@ class StoreAgent(MembershipAgent):
                 self.maintained_at = now + min(0.2, self.lease_s / 8)
 
     def next_at(self, now: float) -> float:
-        # Somebody's time is up: at that moment, not with the next beat.
+        # Somebody's time is up: at that moment, not with the next heartbeat.
         steady, patience = self.io.steady(), support_s(self.lease_s)
         ends = [since + patience - steady for _, _, since in self.member.seen if since + patience > steady]
         return max(now, min([self.heartbeat_at, *(now + left for left in ends)]))

@@ -8,7 +8,7 @@ transactions; it knows nothing of leases, clocks or who is dead.
     Swap    if the view is the one I know, and these heartbeats are as I saw them: write the next view.
 
 1. A lease rests on a heartbeat that was written while the view was one with this member, and not marked as leaving.
-2. Somebody is left out if its heartbeat is the one that I saw D ago, on my clock, from when the answer *came*. It was sent
+2. Somebody is excluded if its heartbeat is the one that I saw D ago, on my clock, from when the answer *came*. It was sent
    before that, so the lease that rests on it is over. If it has renewed since, the transaction fails. (My own lease ends by a
    clock that counts suspension, `now`; my patience with others ends by one that does not, `steady`. A clock that jumps
    ahead ends leases too early and patience never.)
@@ -51,7 +51,7 @@ class Renew(Struct, frozen=True):
     apart: tuple[int, ...] = ()
 
 
-AT_ONCE = 50  # that one view leaves out: a store takes only so many comparisons in a transaction (etcd: 128)
+AT_ONCE = 50  # that one view excludes: a store takes only so many comparisons in a transaction (etcd: 128)
 
 
 class Swap(Struct, frozen=True):
@@ -60,7 +60,7 @@ class Swap(Struct, frozen=True):
     heartbeats: tuple[tuple[int, int], ...]  # and these heartbeats: whose, which
     view: View
     heartbeat: int = 0  # also written: the heartbeat of a joiner
-    without: tuple[int, ...] = ()  # also removed: those of who is left out
+    without: tuple[int, ...] = ()  # also removed: those of who is excluded
 
 
 class Look(Struct, frozen=True):

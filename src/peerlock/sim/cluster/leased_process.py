@@ -34,8 +34,8 @@ HEALED_S = 60.0  # after the faults: in virtual time, of a lease of `Plan.lease_
 
 class LeasedWorld(Nemesis):
     def decided(self, view: View) -> None:
-        """A view was decided: there is no other of its epoch, nobody in it was left out before, and whoever it
-        leaves out believes nothing.
+        """A view was decided: there is no other of its epoch, nobody in it was excluded before, and whoever it
+        excludes believes nothing.
         """
         known = self.views.setdefault(view.epoch, view)
         if (known.members, known.voters) != (view.members, view.voters):
@@ -65,7 +65,7 @@ class LeasedWorld(Nemesis):
             and process.now < table.until
         ):
             raise Broken(
-                f"epoch {epoch} leaves out {peer.name}, whose lease runs for {table.until - process.now:.3f} s more"
+                f"epoch {epoch} excludes {peer.name}, whose lease runs for {table.until - process.now:.3f} s more"
             )
 
     def entered(self, user: User, wish: Wish) -> None:

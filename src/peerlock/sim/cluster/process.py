@@ -158,7 +158,7 @@ class Process:
         return False
 
     def rejoin(self) -> None:
-        """A process that was left out joins again as a new incarnation."""
+        """A process that was excluded joins again as a new incarnation."""
         if self.leaving:
             return
         self.world.registry.forget(self.peer)
@@ -280,7 +280,7 @@ class Registry:
         before = process.peer
         self.refresh(process)
         if process.peer != before:
-            return  # it was left out, and joins again as somebody new
+            return  # it was excluded, and joins again as somebody new
         if not process.leaving:
             self.present[process.peer] = None
         members = tuple(sorted(peer for peer in self.present if self.lives(peer) and peer not in without))
@@ -295,7 +295,7 @@ class Registry:
         for peer in without:
             stopped = self.world.by_peer[peer]
             if stopped.alive and not stopped.leaving and self.world.now - stopped.went_on > 3.0 and not stopped.paused:
-                raise Broken(f"{process.name} wants to leave out {stopped.name}, which is well")
+                raise Broken(f"{process.name} wants to exclude {stopped.name}, which is well")
         if without:
             self.change(process, without)
         return tuple(peer for peer in peers if peer not in without)
@@ -567,7 +567,7 @@ class World:
     def pause(self, process: Process) -> None:
         self.faults["pause"] += 1
         process.paused = True
-        # Now and then for so long that it is left out, if it is idle.
+        # Now and then for so long that it is excluded, if it is idle.
         after = self.random.choice((0.01, 0.1, 4.0, 6.0))
         self.later(after, lambda: self.resume(process))
 

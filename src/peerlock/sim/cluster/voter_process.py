@@ -94,7 +94,7 @@ class LeasedProcess(Process):
         super().do(act)
 
     def beside(self, act: Callable[[], None]) -> None:
-        """In the thread that beats: it goes on while the core hangs."""
+        """In the thread that sends heartbeats: it goes on while the core hangs."""
         hung, self.hung = self.hung, False
         try:
             super().do(act)
