@@ -280,9 +280,37 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a process group is killed before it is looked for",
         "peerlock.net.processes.groups",
-        "        killed = _kill(number, owner)\n",
+        "        killed = _kill(number, rights)\n",
         "        killed = True\n",
         (f"{ATTACKS}::test_a_command_that_forks_and_exits_is_not_taken_for_gone",),
+    ),
+    Mutant(
+        "a client names only process groups of its own user",
+        "peerlock.net.processes.groups",
+        '(group > 1 and os.stat(f"/proc/{group}").st_uid == user)',
+        "group > 1",
+        (f"{ATTACKS}::test_a_client_of_another_user_names_only_its_own_commands",),
+    ),
+    Mutant(
+        "asyncio: a body that is cancelled before it begins gives the lock back",
+        "peerlock.net.aio.lock",
+        "                except BaseException:\n                    self._give_up(hold)\n                    raise\n",
+        "                except BaseException:\n                    raise\n",
+        ("net/test_misuse.py::test_a_body_that_is_cancelled_before_it_begins_leaves_nothing_behind",),
+    ),
+    Mutant(
+        "threads: a watch over each body gives back what a signal's handler left behind",
+        "peerlock.net.threads.lock",
+        "            hold._watch = Abandoned(body_of(self), hold)\n",
+        "",
+        ("net/test_misuse.py::test_a_handler_that_raises_before_the_first_step_of_the_end_leaves_no_hold",),
+    ),
+    Mutant(
+        "a member looks for the newest view that it knows",
+        "peerlock.node.membership.host",
+        'return not self.highest or self.files.exists(f"views/{self.highest}") or self.has_gone_on()',
+        "return True",
+        (f"{ATTACKS}::test_views_that_go_are_noticed",),
     ),
     Mutant(
         "only processes of the user that named them are killed",
