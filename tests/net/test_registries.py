@@ -182,9 +182,8 @@ def test_threads(place: Place) -> None:
         return await asyncio.gather(place.join("anna"), place.join("ben"))
 
     async def whole() -> None:
-        joined = asyncio.ensure_future(first())
-        node = await asyncio.to_thread(lambda: peerlock.sync.join("g", **place.words("cleo")))
-        others = await joined
+        threaded = asyncio.to_thread(lambda: peerlock.sync.join("g", **place.words("cleo"), timeout=60))
+        node, others = await asyncio.gather(threaded, first())
         try:
             for _ in range(20):
                 hold = await asyncio.to_thread(node.lock("x").acquire)
