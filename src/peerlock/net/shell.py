@@ -1,10 +1,10 @@
-"""What every shell does alike: the core's wishes, the registry's answers, and frames on links.
+"""What the shells for asyncio and for threads have in common: the core's requests, the registry's answers, and frames on links.
 
-A shell for asyncio and one for threads build on this; they differ in how bytes move, how time passes and how a waiter
-is woken. Everything in here runs in one thread at a time: in the loop's, or under the node's mutex.
+They differ in how bytes move, how time passes and how a waiter is woken. Everything here runs in one thread at a time: in
+that of the event loop, or under the node's mutex.
 
-The first frame each way on a link is a hello. Who is dialled checks it (version, group, registry, certificate), and
-answers with its own or with a sentence and the end.
+The first frame each way on a link is a hello. The side that was dialled checks it (version, group, registry, certificate)
+and answers with its own hello, or with a sentence and the end of the link.
 """
 
 from __future__ import annotations

@@ -1,30 +1,30 @@
-"""A node without its input and output.
+"""A node without input, output, clock or randomness.
 
-`Core` puts the parts together: the view of the group, a session with every other member, the table of locks. It is
-driven by a shell (asyncio, threads, the simulator) which tells it what happened and when, and which carries out what
-it asks for. After every event the shell calls `flush`, and each peer that something goes to gets one write.
+`Core` puts the parts together: the view change, a session with every other member, and the lock table. A shell (asyncio,
+threads, the simulator) tells it what happened and when, and carries out what it asks for. After every event the shell calls
+`flush`, so each peer that gets something gets it in one write.
 
     shell -> core                                 core -> shell
     -------------                                 -------------
     learn(epoch, members)   a view was decided    write(peer, data)
     dialled, answered       a link that we made   dial(peer), hang_up(peer, sentence)
-    linked, unlinked        one that came; an end refresh(), look(peer): what does the registry say
-    receive(peer, frame)                          suspect(peers), renew(), rejoin(): what is asked of it
+    linked, unlinked        one that came; an end refresh(), look(peer): ask the registry
+    receive(peer, frame)                          suspect(peers), renew(), rejoin(): ask it to act
     holding_allowed()                             begin_holding(), end_holding()
     tick(), on_withheld_due()                     wake_at(when), withheld_due_at(when), spin(local_lock)
     (and acquire, release, cancel of local locks) learned(epoch, members), started(epoch), note(level, sentence)
 
-**Links.** Of two members the greater one dials, and a joiner dials everybody. A link carries the frames of one
-session, whichever way it was made; a new one takes the place of the old. What a peer says that makes no sense raises
+**Links.** Of two members the one with the greater name dials, and a joiner dials all members. A link carries the frames of
+one session, whichever side made it; a new link takes the place of the old one. A frame that makes no sense raises
 `ProtocolError`: the shell closes that link, and nothing else happens.
 
-**Silence.** Somebody waits, or the reports of the next epoch are not all here: then a peer that has said nothing for
-a second is asked whether it is there, and one that has not answered for another `patience_s` is named to the
-registry, which knows whether it may be excluded. Nothing is asked while nobody waits.
+**Failure detection** runs only while a caller waits or a view change lacks reports. A peer that was silent for 1 s is
+pinged. If it does not answer within `patience_s`, it is named to the registry, which knows whether it may be excluded.
 
-**The gate** opens when a lock is about to be granted, and is closed by a tick when nothing was held since the one
-before: between half a second and a second after the last hold. Where there are leases, the gate is open while the lease
-runs: `leased` says until when. `lapse` is its end, whoever notices it first: what is held is lost, and left to others.
+**Permission to hold.** A node asks the registry before it holds its first lock. A tick gives the permission back when
+nothing was held since the tick before: between half a second and a second after the last hold. In groups with leases the
+permission is the lease: `leased` says until when it runs, and `lapse` is its end, whoever notices it first. Then every hold
+is lost, and left to other nodes.
 """
 
 from __future__ import annotations

@@ -5,23 +5,23 @@
             ...
 
 The core runs inline: in the callback that reads a socket, and in the task that asks for a lock. A waiter is one bare
-future that is resolved right there. Each peer that an event has something for gets one write.
+future, resolved right there. Each peer that an event has something for gets one write.
 
-**Who owns a lock** is the `Hold`. `async with` keeps the hold by task, so one `Lock` object can be used by many
-tasks. A task that asks for what it has gets an `AlreadyHeld` instead of waiting for itself, until it has released or
-detached the hold. A call of `acquire` counts for the task that made the call, whichever task awaits it (`asyncio.wait_for`).
+**The owner of a lock** is the `Hold`. `async with` keeps the hold by task, so many tasks can use one `Lock` object. A task
+that asks for a lock that it has gets `AlreadyHeld` instead of waiting for itself, until it has released or detached the
+hold. A call of `acquire` counts for the task that made the call, whichever task awaits it (`asyncio.wait_for`).
 
-**The core is never re-entered.** A finalizer (`__del__`) may run in the middle of it. What it releases is released a turn
+**The core is never re-entered.** A finalizer (`__del__`) may run in the middle of it. What it releases is released one turn
 of the loop later, and so is what another thread releases.
 
-**Cancellation.** A waiter that is cancelled leaves the queue; one that is cancelled after it was granted and before
-it could run gives the lock back. There is no await between a grant and the return of its hold but that one.
+**Cancellation.** A waiter that is cancelled leaves the queue. A waiter that is cancelled after it was granted and before it
+could run gives the lock back. There is no other await between a grant and the return of its hold.
 
-**Loss.** When a lock is lost the task in its body is cancelled, and the end of the body turns that into `LockLost`,
-as `asyncio.timeout` does.
+**Loss.** When a lock is lost, the task in its body is cancelled, and the end of the body turns that into `LockLost`, as
+`asyncio.timeout` does.
 
-**Turns.** An acquire that never waits lets the loop have its turn from time to time: `yielding.py` says when, and why. What
-a release has to say goes out before it returns.
+**Turns.** An acquire that never waits lets the loop have its turn from time to time: `yielding.py` says when, and why. What a
+release has to say goes out before it returns.
 """
 
 from __future__ import annotations

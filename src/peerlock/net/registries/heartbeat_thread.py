@@ -1,11 +1,11 @@
 """The thread that sends heartbeats, for registries with leases.
 
-A node's lease must be renewed while its event loop is busy, and its voter must vote. So both live in a thread of
-their own, with an event loop of its own; it is the only one that touches the agent, the voter and their
-connections. To the node it speaks through `Shell.post`, and the node to it through `call`.
+A lease must be renewed while the node's event loop is busy, and a voter must vote. So both live in a thread of their own,
+with an event loop of its own. It is the only thread that touches the agent, the voter and their connections. It speaks to
+the node through `Shell.post`, and the node speaks to it through `call`.
 
 Before each heartbeat the thread asks the node for an answer. A node that has not given one for `stall_s` is taken to hang:
-it sends no more heartbeats, and loses its locks instead of keeping them from everybody for ever.
+the thread stops sending heartbeats, so the node loses its locks instead of keeping them from all others for ever.
 """
 
 from __future__ import annotations

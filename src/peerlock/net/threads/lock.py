@@ -4,21 +4,20 @@
         with node.lock("orders") as hold:
             ...
 
-The core runs under one mutex a node. The thread that asks or releases runs it itself and writes what is to be sent;
-one reader thread a node (`shell.py`) waits for sockets and timers, runs the core for what comes, and wakes who was
-granted. Nothing passes through another thread's queue.
+The core runs under one mutex per node. The thread that asks or releases runs the core itself and writes what is to be sent.
+One reader thread per node (`shell.py`) waits for sockets and timers, runs the core for what comes, and wakes the threads
+that were granted a lock. Nothing passes through another thread's queue.
 
-A thread that waits sleeps on a lock of its own ticket, which is released with the grant. Interrupted (a signal
-handler that raises), it gives the ticket up, or the lock back.
+A thread that waits sleeps on a lock of its own ticket, which is released with the grant. If a signal handler interrupts the
+wait by raising, the thread gives the ticket up, or the lock back.
 
-**The core is never re-entered.** A signal's handler, a finalizer or `on_loss` may run in the middle of it, in the thread that
-has the mutex. What they release is released by the reader thread, soon; what they ask for is refused with a sentence.
+**The core is never re-entered.** A signal handler, a finalizer or `on_loss` may run in the middle of it, in the thread that
+has the mutex. What they release is released by the reader thread, soon. What they ask for is refused with a sentence.
 
-**Interrupted in the middle of the core.** A signal's handler may raise between any two steps of Python in the main
-thread, and a core that was left half way is good for nothing: a message may be neither sent nor kept. So it is not gone
-on with (`upset`). Whatever was held here is lost, and its holders are told; the node joins again as a new incarnation;
-threads that wait ask again. That takes milliseconds (where there are leases: one of these), and is rare: the core's part
-of an entry is a few microseconds.
+**Interrupted in the middle of the core.** A signal handler may raise between any two steps of Python in the main thread. A
+core that was left half way cannot go on: a message may be neither sent nor kept. So the node throws it away (`upset`). All
+holds of this node are lost, and their holders are told; the node joins again as a new incarnation; threads that wait ask
+again. That takes milliseconds (with leases: one lease), and is rare: the core's part of an entry is a few microseconds.
 """
 
 from __future__ import annotations

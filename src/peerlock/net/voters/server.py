@@ -1,4 +1,4 @@
-"""A voter at its place, with its record, its lines and its clock.
+"""A voter as a server: its record, its connections and its clock.
 
 It runs in the heartbeat thread of the node whose name is among the voters (`net/registries/quorum.py`), or in a process of
 its own (`peerlock node --voter`).

@@ -1,21 +1,21 @@
 """One lock at one node: what its users want, and the algorithm that gets it for them.
 
-Users want the lock, have it, or neither: `want` and `has`. The algorithm of the epoch is idle, asked, inside or
-ending: `at`. `settle` makes the two agree, one step after the other, and is called after whatever changed either of
-them. So a release while the group changes its view, a request that nobody wants any more, or one that was made in
-another mode need no cases of their own: the wish is noted, and as soon as an epoch runs, `settle` sees to it.
+The users want the lock, have it, or neither: `want` and `has`. The algorithm of the epoch is idle, asked, inside or ending:
+`at`. `settle` makes the two agree, one step after the other, and is called after each change of either. So three cases need
+no code of their own: a release during a view change, a request that no caller waits for any more, and a request in another
+mode. The wish is noted, and as soon as an epoch runs, `settle` acts on it.
 
     want, not has, at idle       ask the algorithm
-    want, not has, at inside     the lock is ours: granted, if the node may believe so (the gate)
-    not want,      at inside     nobody wants it any more: leave
+    want, not has, at inside     the lock is ours: grant it, if this node may hold
+    not want,      at inside     no caller wants it any more: leave
     has                          nothing to do until the users release
 
-`clock` is the fence: a Lamport clock that rides on every message of this lock and goes up by one at each grant. Two
-holds of one epoch that exclude each other are linked by messages (the token, the last permission), so the later one
-has the larger clock; a new epoch starts again from 0, and the epoch is the upper half of the fence.
+`clock` is the lower half of the fence: a Lamport clock that rides on every message of this lock and goes up by one with each
+grant. Two holds of one epoch that exclude each other are linked by messages (the token, the last permission), so the later
+one has the larger clock. A new epoch starts again from 0, and the epoch is the upper half of the fence.
 
-The gate stands for what a node must make sure of before it may believe what the algorithm says: that no view without
-it can be decided while it believes. Each registry has its own way.
+`may_hold` stands for what a node must make sure of before it acts on what its algorithm says: no view without this node is
+decided meanwhile. Each registry makes sure of it in its own way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The locks of one node, by name.
+"""The lock table: all locks of one node, by name.
 
-Any number of them; a lock that nobody has used costs nothing, and idle ones are forgotten with the epoch. Each is a local lock
-(`local_lock.py`). What all of them share is here: the epoch and its members, whether the node may believe what its algorithms
-say and until when, what is to be written after an event, and the counters.
+A lock that was never used costs nothing, and idle locks are forgotten with the epoch. Each lock is a `LocalLock`
+(`local_lock.py`). Here is what all of them share: the epoch and its members, whether this node may hold locks and until when,
+the peers that get a write after the current event, and the counters.
 """
 
 from __future__ import annotations

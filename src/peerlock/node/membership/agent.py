@@ -1,18 +1,17 @@
-"""A node in its group, where there are leases: when it beats, whom it must reach before it is admitted, whom it cannot
-reach.
+"""A member's side of registries with leases: when it sends a heartbeat, and which members it must reach before it is admitted.
 
-Two kinds, for voters and for stores, with one face to the shells:
+`QuorumAgent` and `StoreAgent` have one interface to the shells:
 
-    arrive(peer)            a new incarnation, which wants in
-    reached(peers)          with whom there are links
+    arrive(peer)            a new incarnation, which wants to be a member
+    reached(peers)          members with which there are links
     suspect(peers)          members that do not answer
     wants_renewal(), leave()
     tick()
 
-    and of the shell: learned(view), leased(until), dial_early(peers) make links to these
+They ask of the shell: learned(view), leased(until), dial_early(peers).
 
-A beat is due every quarter of D: so two may be lost and the lease still runs on. Whoever is not a member yet beats
-more often.
+A heartbeat is due every quarter of a lease, so two may be lost and the lease still runs on. A node that is not a member yet
+sends heartbeats more often.
 """
 
 from __future__ import annotations

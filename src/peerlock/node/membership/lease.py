@@ -1,9 +1,9 @@
-"""A member's lease: for how long it may believe what its algorithm says.
+"""A member's lease: for how long it may hold what its algorithm has granted.
 
-A beat is sent to all voters (or to a store). Each that confirms it promises not to exclude this member for D, on its
-own clock, from when the heartbeat came. With a majority the lease runs until D after the heartbeat was *sent*, on this member's
-clock. Clock rates differ by at most RHO, so a lease is made shorter and a promise longer by it: whenever a promise ends,
-the leases that rest on it have ended before.
+A heartbeat is sent to all voters (or to a store). Each voter that confirms it promises not to exclude this member for D,
+measured on the voter's clock from the arrival of the heartbeat. With a majority the lease runs until D after the heartbeat
+was *sent*, on the member's clock. Clock rates differ by at most RHO, so the lease is made shorter by RHO and the promise
+longer: when a promise ends, all leases that rest on it have ended before.
 
     member   sent |-------- D (1 - RHO) --------| the lease ends
     voter         came |------------ D (1 + RHO) ------------| the promise ends

@@ -1,4 +1,4 @@
-"""A member (or one who wants to be), as the voters see it: it beats, and has a lease for it."""
+"""One member of a group with voters: it sends heartbeats, and has a lease for them. A node that wants to join does the same."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A voter at work: when to propose, when to ask again, and that nothing is said before it is written down.
+"""A voter at work: when it proposes a view, when it asks again, and that it says nothing before its record is saved.
 
-Everything happens in `receive` and `tick`. What the voter says is kept back until its record, if that has changed, is saved.
+Everything happens in `receive` and `tick`. If the record has changed, all that the voter says is kept back until the record
+is saved.
 
-Of those that want to propose the first in the list goes first; the others wait a little longer, each a little longer than
-the one before, and whoever was outbid waits longer still. So two that propose at once get out of each other's way.
+Of several voters that want to propose, the first in the list goes first. Each of the others waits a little longer than the
+one before it, and a voter that was outbid waits longer still. So two voters that propose at once get out of each other's way.
 """
 
 from __future__ import annotations
