@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from peerlock.cli.nodes import _one
+from peerlock.mutants.nodes import PLANTED
 from peerlock.node.core import Core
 from peerlock.node.wire_algorithms import ON_THE_WIRE
-from peerlock.planted import PLANTED
 from peerlock.sim.cluster.process import FAULTS, Broken, Plan, run
 
 

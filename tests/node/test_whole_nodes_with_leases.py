@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from peerlock.mutants.nodes import PLANTED_LEASED
 from peerlock.node.wire_algorithms import ON_THE_WIRE
-from peerlock.planted import PLANTED_LEASED
 from peerlock.sim.cluster.leased_process import FAULTS, LeasedPlan, run
 from peerlock.sim.cluster.process import Broken
 

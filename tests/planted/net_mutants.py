@@ -1,6 +1,6 @@
 """Faults planted in `net/`: fast paths and registries, each with one rule taken away, and the tests that must notice.
 
-`peerlock.planted` has the mutants of `node/`, as classes. Here a rule is often part of one expression on a fast path. So a
+`peerlock.mutants` has the mutants of `node/`, as classes. Here a rule is often part of one expression on a fast path. So a
 mutant is a change of the source text, made when the module is imported: a line that is left out, or moved.
 """
 

@@ -48,8 +48,8 @@ def sim_nodes(
 
     A failure names its seed and the command that shows it again; exit code 1.
     """
+    from peerlock.mutants.nodes import PLANTED, PLANTED_LEASED
     from peerlock.node.wire_algorithms import ON_THE_WIRE, wire_algorithm
-    from peerlock.planted import PLANTED, PLANTED_LEASED
     from peerlock.sim.cluster.process import HARMLESS
 
     bugs: dict[str, Any] = {**PLANTED, **PLANTED_LEASED}
@@ -118,7 +118,7 @@ def _runs(jobs: list[Any], processes: int) -> Iterator[dict[str, Any]]:
 
 
 def _one(job: tuple[int, str, int, int, str, str]) -> dict[str, Any]:
-    from peerlock.planted import PLANTED, PLANTED_LEASED
+    from peerlock.mutants.nodes import PLANTED, PLANTED_LEASED
     from peerlock.sim.cluster import leased_process as leased
     from peerlock.sim.cluster.process import Plan, run
 

@@ -48,7 +48,7 @@ def verify(
     With root each process has a host of its own, a network namespace; without,
     they talk through a proxy on loopback. Exit code 1: something was found.
     """
-    from peerlock.planted import PLANTED_LEASED
+    from peerlock.mutants.nodes import PLANTED_LEASED
     from peerlock.verify.plan import ALONE, FAULTS, Plan
     from peerlock.verify.plot import sketch, timeline
     from peerlock.verify.run import verify as run

@@ -1,6 +1,6 @@
 """Voters, stores and the registry of one host: what is explored, and each of their rules taken away in turn.
 
-`peerlock check-registries` runs them all. The mutants are in `peerlock.planted`.
+`peerlock check-registries` runs them all. The mutants are in `peerlock.mutants.nodes`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from peerlock import planted
 from peerlock.check.properties import finding
 from peerlock.check.protocols import host, host_mutants, store
 from peerlock.check.protocols import quorum as consensus
 from peerlock.check.protocols.quorum import Group as Voters
 from peerlock.check.protocols.store import StoreGroup as Store
 from peerlock.check.search import Outcome, Progress
+from peerlock.mutants import quorum as broken_quorum
+from peerlock.mutants import store as broken_store
 
 _LIVE: dict[str, Any] = {"obstinate": True, "only_if_it_must": True, "renews": False, "crashes": 1, "apart": True}
 
@@ -62,36 +63,38 @@ DEEP = (
 )  # fmt: skip
 
 MUTANTS = (
-    Explored("the promise runs out first", Voters(ballots=1, apart=True, voter=planted.AcceptsTooEarly)),
-    Explored("no renewal after accepting", Voters(ballots=1, heartbeats=1, leased=False, voter=planted.RenewsAfterAccepting)),
+    Explored("the promise runs out first", Voters(ballots=1, apart=True, voter=broken_quorum.AcceptsTooEarly)),
+    Explored("no renewal after accepting",
+             Voters(ballots=1, heartbeats=1, leased=False, voter=broken_quorum.RenewsAfterAccepting)),
     Explored("a restarted voter waits",
-             Voters(ballots=1, restarts=1, apart=True, cut=(1,), voter=planted.VotesAtOnce)),
-    Explored("what was accepted is durable", Voters(ballots=2, restarts=1, voter=planted.ForgetsItsVote)),
-    Explored("what was promised is durable", Voters(ballots=2, restarts=1, voter=planted.ForgetsWhatItPromised)),
-    Explored("what was accepted is proposed again", Voters(ballots=2, voter=planted.ProposesItsOwn)),
-    Explored("a majority decides", Voters(ballots=2, voter=planted.NeedsNoMajority)),
-    Explored("a majority confirms a lease", Voters(ballots=1, heartbeats=1, leased=False, lease=planted.BelievesAMinority)),
-    Explored("who leaves believes no more", Voters(ballots=1, leaves=True, member=planted.LeavesAndBelieves)),
-    Explored("an old wish admits no peer", Voters(ballots=2, old_wish=True, changes=2, voter=planted.TakesInWhoIsGone)),
-    Explored("renew by incarnation", Voters(ballots=1, joins=True, heartbeats=1, voter=planted.RenewsByName)),
+             Voters(ballots=1, restarts=1, apart=True, cut=(1,), voter=broken_quorum.VotesAtOnce)),
+    Explored("what was accepted is durable", Voters(ballots=2, restarts=1, voter=broken_quorum.ForgetsItsVote)),
+    Explored("what was promised is durable", Voters(ballots=2, restarts=1, voter=broken_quorum.ForgetsWhatItPromised)),
+    Explored("what was accepted is proposed again", Voters(ballots=2, voter=broken_quorum.ProposesItsOwn)),
+    Explored("a majority decides", Voters(ballots=2, voter=broken_quorum.NeedsNoMajority)),
+    Explored("a majority confirms a lease",
+             Voters(ballots=1, heartbeats=1, leased=False, lease=broken_quorum.BelievesAMinority)),
+    Explored("who leaves believes no more", Voters(ballots=1, leaves=True, member=broken_quorum.LeavesAndBelieves)),
+    Explored("an old wish admits no peer", Voters(ballots=2, old_wish=True, changes=2, voter=broken_quorum.TakesInWhoIsGone)),
+    Explored("renew by incarnation", Voters(ballots=1, joins=True, heartbeats=1, voter=broken_quorum.RenewsByName)),
     Explored("a new voter waits",
-             Voters(ballots=2, replaces=True, changes=2, renews=False, cut=(1,), voter=planted.NewVotersVoteAtOnce)),
+             Voters(ballots=2, replaces=True, changes=2, renews=False, cut=(1,), voter=broken_quorum.NewVotersVoteAtOnce)),
     Explored("no renewal while the voters change",
              Voters(ballots=2, replaces=True, changes=2, renews=False, heartbeats=1, cut=(1,),
-                    voter=planted.RenewsWhileVotersChange)),
-    Explored("answers are for one ballot", Voters(gives_up=True, voter=planted.CountsOldAnswers)),
+                    voter=broken_quorum.RenewsWhileVotersChange)),
+    Explored("answers are for one ballot", Voters(gives_up=True, voter=broken_quorum.CountsOldAnswers)),
     Explored("a store: a swap compares the view",
-             Store(heartbeats=1, view_changes=(2, 2), renews=True, memory=planted.SwapsAnyView)),
-    Explored("the asked voter stops renewing", Voters(ballots=2, cut=(1,), voter=planted.KeepsRenewing, **_LIVE), True),
-    Explored("who refuses proposes", Voters(ballots=2, voter=planted.LeavesItToOthers, **_LIVE), True),
-    Explored("a broken pair is split", Voters(ballots=2, voter=planted.SplitsNoPairs, **_LIVE)),
-    Explored("a store: only whose heartbeat is old", Store(member=planted.HasNoPatience)),
-    Explored("a store: the heartbeat is compared", Store(member=planted.ComparesNoHeartbeats)),
-    Explored("a store: a renewal compares the view", Store(heartbeats=1, leased=False, memory=planted.RenewsInAnyView,
-             member=planted.BelievesWhatItKnew)),
+             Store(heartbeats=1, view_changes=(2, 2), renews=True, memory=broken_store.SwapsAnyView)),
+    Explored("the asked voter stops renewing", Voters(ballots=2, cut=(1,), voter=broken_quorum.KeepsRenewing, **_LIVE), True),
+    Explored("who refuses proposes", Voters(ballots=2, voter=broken_quorum.LeavesItToOthers, **_LIVE), True),
+    Explored("a broken pair is split", Voters(ballots=2, voter=broken_quorum.SplitsNoPairs, **_LIVE)),
+    Explored("a store: only whose heartbeat is old", Store(member=broken_store.HasNoPatience)),
+    Explored("a store: the heartbeat is compared", Store(member=broken_store.ComparesNoHeartbeats)),
+    Explored("a store: a renewal compares the view", Store(heartbeats=1, leased=False, memory=broken_store.RenewsInAnyView,
+             member=broken_store.BelievesWhatItKnew)),
     Explored("a store: renew by incarnation",
-             Store(heartbeats=2, view_changes=(2, 2), joins=True, member=planted.LodgesByName)),
-    Explored("a store: who leaves believes no more", Store(leaves=True, member=planted.LeavesTheStoreAndBelieves)),
+             Store(heartbeats=2, view_changes=(2, 2), joins=True, member=broken_store.RenewsByNameInAStore)),
+    Explored("a store: who leaves believes no more", Store(leaves=True, member=broken_store.LeavesTheStoreAndBelieves)),
     *(Explored(f"one host: {name}", group) for name, group in host_mutants.MUTANTS.items()),
 )  # fmt: skip
 

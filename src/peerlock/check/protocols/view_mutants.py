@@ -1,7 +1,7 @@
 """The view change with one rule taken away at a time: two holders, or a group that stands still.
 
 Each mutant names the rule, and the smallest group and the algorithm with which its absence shows. `peerlock check-views` runs
-them all. The mutants of `ViewChange` are in `peerlock.planted`: the simulator plants them into whole nodes.
+them all. The mutants of `ViewChange` are in `peerlock.mutants.nodes`: the simulator plants them into whole nodes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from msgspec import Struct
 from peerlock.algorithms import choose
 from peerlock.check.protocols.view_change import Group, Inner, Member, Registry, Report
 from peerlock.contract import Mode, NodeId, Out, Wire
-from peerlock.node.locks.participant import Participant
-from peerlock.node.membership.view_change import ViewChange
-from peerlock.planted import (
+from peerlock.mutants.views import (
     DeliversOldEpochs,
     DropsNewerEpochs,
     NeverWedges,
     StartsOlderEpochs,
     StartsWithAMajority,
 )
+from peerlock.node.locks.participant import Participant
+from peerlock.node.membership.view_change import ViewChange
 
 
 class ReportsTwice(Member):
