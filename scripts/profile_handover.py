@@ -37,7 +37,7 @@ from typing import Any
 import uvloop
 
 import peerlock
-from peerlock.net.aio.lock import Hold
+from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.shell import AioLink
 from peerlock.net.aio.spin import SpinPolicy
 from peerlock.node.locks import local_lock as local_lock

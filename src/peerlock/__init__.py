@@ -32,7 +32,8 @@ from peerlock.errors import (
 )
 
 if TYPE_CHECKING:
-    from peerlock.net.aio.lock import Hold, Lock, RWLock
+    from peerlock.net.aio.hold import Hold
+    from peerlock.net.aio.lock import Lock, RWLock
     from peerlock.net.aio.node import Node
     from peerlock.net.settings import join
 

@@ -9,7 +9,8 @@ from typing import Any, ParamSpec
 from peerlock.net.aio.shell import refuse_on_the_loop_of
 from peerlock.net.settings import join as aio_join
 from peerlock.net.settings import prepare
-from peerlock.net.threads.lock import Hold, Lock, RWLock
+from peerlock.net.threads.hold import Hold
+from peerlock.net.threads.lock import Lock, RWLock
 from peerlock.net.threads.node import Node, started
 
 P = ParamSpec("P")

@@ -24,7 +24,8 @@ from peerlock.net.files import directory_for, make_private
 from peerlock.net.processes.groups import end_process_groups, process_group_of
 from peerlock.net.registries.host import HostRegistry
 from peerlock.net.threads.node import Node
-from peerlock.node.membership.host import ALIVE, KEPT_VIEWS, path_of
+from peerlock.node.membership.files import ALIVE, path_of
+from peerlock.node.membership.host import KEPT_VIEWS
 from processes import Member, members
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from peerlock.errors import AlreadyHeld, Disagreement, LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.aio.lock import Hold
+from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.node import Node
 from peerlock.net.yielding import SOON_S, YIELD_S
 from peerlock.node.locks.ticket import Limits

@@ -20,7 +20,7 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, UsageError
-from peerlock.net.threads.lock import Body
+from peerlock.net.threads.hold import Body
 from peerlock.net.threads.node import Node
 from processes import members
 

@@ -29,7 +29,7 @@ from msgspec import Struct
 from peerlock.errors import LockLost, PeerlockError, StaleFence
 from peerlock.guards import GuardedFile
 from peerlock.mutants.nodes import PLANTED_LEASED
-from peerlock.net.aio.lock import Hold
+from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.node import Joining, Node
 from peerlock.net.registries.heartbeat_thread import boottime
 from peerlock.net.settings import Settings, leased_registry, registry_for

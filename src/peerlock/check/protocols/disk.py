@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from peerlock.node.membership.host import DIRECTORIES
+from peerlock.node.membership.files import DIRECTORIES
 
 Inode: TypeAlias = tuple[int, int]  # the process that made it, and its how many-th
 Handle: TypeAlias = tuple[int, int, Inode]  # the process, its how many-th open file, and which file

@@ -25,7 +25,8 @@ from msgspec import Struct
 from peerlock.check.protocols.disk import FAILED, Call, Disk, NeedsAnswer, Replayed
 from peerlock.check.search import Outcome, Progress
 from peerlock.errors import RegistryError
-from peerlock.node.membership.host import DIRECTORIES, HostMember, path_of
+from peerlock.node.membership.files import DIRECTORIES, path_of
+from peerlock.node.membership.host import HostMember
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 

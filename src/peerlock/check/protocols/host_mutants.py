@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from peerlock.check.protocols.host import HostGroup
-from peerlock.node.membership.host import ALIVE, HOLDING, File, HostMember, path_of
+from peerlock.node.membership.files import ALIVE, HOLDING, File, path_of
+from peerlock.node.membership.host import HostMember
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 

@@ -36,8 +36,9 @@ from types import CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from peerlock.contract import Mode
-from peerlock.errors import LockLost, LockTimeout, NodeClosed, UsageError
-from peerlock.net.hold import BaseHold, already_held, not_in_time, other_algorithm, seconds
+from peerlock.errors import LockTimeout, NodeClosed, UsageError
+from peerlock.net.aio.hold import Hold, running
+from peerlock.net.hold import already_held, not_in_time, other_algorithm, seconds
 from peerlock.net.yielding import SOON_S, YIELD_S
 from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 NO_LOCK = LocalLock("", wire_algorithm(DEFAULT), None)  # type: ignore[arg-type]  # never free
 
 
-_running = asyncio._get_running_loop  # None if there is none in this thread
 _thread = threading.get_ident  # costs a fifth of that
 
 # Before Python 3.12 `asyncio.current_task` is a Python function that costs as much as half an entry.
@@ -65,97 +65,6 @@ def waits_for(task: Any, other: Any) -> bool:
         inner = inner.cr_await
     frame = getattr(inner, "cr_frame", None)
     return frame is not None and frame.f_code is asyncio.wait_for.__code__ and frame.f_locals.get("fut") is other
-
-
-class Hold(BaseHold):
-    """A lock that was granted, until `release`, or until it is lost."""
-
-    _future: asyncio.Future[None] | None = None
-    _lost: asyncio.Event | None = None
-    _task: asyncio.Task[Any] | None = None  # whose body ends with the lock
-    _owner: asyncio.Task[Any] | None = None  # the task that called `acquire`: it would wait for itself
-    _cancels = 0  # requests to cancel that task, when the body began
-    _cancelled = False  # it was cancelled, for the loss
-    _lock: Lock
-
-    @property
-    def lost(self) -> asyncio.Event:
-        """Set when the lock is lost."""
-        if self._lost is None:
-            self._lost = asyncio.Event()
-            if self.state == LOST:
-                self._lost.set()
-        return self._lost
-
-    def check(self) -> None:
-        """Raises `LockLost` if the lock is not held any more."""
-        node = self._lock._node
-        if self._task is not None and node.is_over() and self._task is asyncio.current_task():
-            # This very body learns of it by the exception, and need not be cancelled as well.
-            self._lock._body_lost(self, LOST)
-        super().check()
-
-    def detach(self) -> Hold:
-        """The hold outlives the body that it was taken in, and belongs to no task: whoever has it releases it."""
-        if self.state == HELD:
-            self._owner = None
-            self._lock._body_lost(self)
-        return self
-
-    def release(self) -> None:
-        """Give the lock back. `LockLost` if it was lost before. In another thread, or in a finalizer: soon."""
-        if self.state == HELD:
-            lock = self._lock
-            if lock._node.core.busy or (_running() is not lock._loop and lock._loop.is_running()):
-                if not self._released:
-                    self._released = True
-                    lock._loop.call_soon_threadsafe(self._release_now)
-                    return
-                raise self.released_before()
-            if self._task is not None:
-                lock._node.alive()
-                lock._body_lost(self)
-            lock._release(self)
-            return
-        if self.state == LOST:
-            raise self.error or LockLost(f"The lock {self.name} is lost.")
-        raise self.released_before()
-
-    _released = False  # it is about to be
-
-    def _release_now(self) -> None:
-        """A callback of the loop: nothing else is under way."""
-        if self.state == HELD:
-            self._lock._node.core.busy = False
-            self.release()
-
-    async def __aenter__(self) -> Hold:
-        self.check()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.state == HELD:
-            self.release()
-        elif self.state == LOST and kind is not asyncio.CancelledError:  # nothing but another reason cancels this body
-            raise self.loss() from error
-
-    def woken(self) -> None:
-        future = self._future
-        if future is not None and not future.done():
-            if self.state == HELD:
-                future.set_result(None)
-            else:
-                future.set_exception(self.error or NodeClosed("The node is closed."))
-        if self.state == LOST:
-            if self._lost is not None:
-                self._lost.set()
-            task = self._task
-            if task is not None:
-                self._lock._body_lost(self, LOST)
-                self._cancelled = True
-                task.cancel(f"the lock {self.name} is lost")
 
 
 class Lock:
@@ -249,7 +158,7 @@ class Lock:
 
     def acquire(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Hold]:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
-        return self._acquire(seconds("timeout", timeout), self._this_task() if _running() is self._loop else None)
+        return self._acquire(seconds("timeout", timeout), self._this_task() if running() is self._loop else None)
 
     async def _acquire(self, timeout: float | None, owner: Any) -> Hold:
         hold = Hold()

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from peerlock.errors import UsageError
-from peerlock.net.aio.lock import Hold, Lock, RWLock
+from peerlock.net.aio.hold import Hold
+from peerlock.net.aio.lock import Lock, RWLock
 from peerlock.net.aio.shell import AioShell
 from peerlock.net.control.status import NodeStatus, check_wait
 from peerlock.net.files import check_name, lock_names

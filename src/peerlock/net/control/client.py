@@ -17,7 +17,8 @@ from peerlock.net.control.status import NodeStatus
 from peerlock.net.files import check_name, check_shared, directory_for, short_name
 from peerlock.net.registries.group_directory import GroupDirectory
 from peerlock.net.settings import Settings
-from peerlock.node.membership.host import ALIVE, HostMember, path_of
+from peerlock.node.membership.files import ALIVE, path_of
+from peerlock.node.membership.host import HostMember
 from peerlock.node.peer import Peer
 from peerlock.node.wire import LARGEST, LENGTH, OLDEST, VERSION, ClientCall, ClientResult, Hello, framed, opened
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from peerlock.net.files import make_for, write_all
 from peerlock.net.processes.groups import end_process_groups
 from peerlock.net.registries.liveness_lock import LivenessLock, forking
-from peerlock.node.membership.host import DIRECTORIES, RECORD_BYTES
+from peerlock.node.membership.files import DIRECTORIES, RECORD_BYTES
 
 PROCESS_GROUP_BYTES = 2**20  # of a member's file, after its record: the process groups that work under its locks
 

@@ -12,7 +12,8 @@ from peerlock.net.control.status import NodeStatus, check_wait
 from peerlock.net.files import check_name, lock_names
 from peerlock.net.registries.base import Registry
 from peerlock.net.shell import log
-from peerlock.net.threads.lock import Abandoned, Hold, Lock, LockAll, RWLock
+from peerlock.net.threads.hold import Abandoned, Hold
+from peerlock.net.threads.lock import Lock, LockAll, RWLock
 from peerlock.net.threads.shell import ThreadShell
 from peerlock.node.locks.ticket import FAILED, WAITING, Limits
 from peerlock.node.wire_algorithms import DEFAULT, DEFAULT_RW, wire_algorithm

@@ -1,0 +1,230 @@
+"""A lock that a thread holds, and the `with` block that it is held in."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from peerlock.errors import PeerlockError, UsageError, shown
+from peerlock.net.hold import BaseHold
+from peerlock.net.shell import log
+from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
+
+if TYPE_CHECKING:
+    from peerlock.net.threads.lock import Lock, LockAll
+    from peerlock.net.threads.node import Node
+
+
+class Hold(BaseHold):
+    """A lock that was granted, until `release`, or until it is lost."""
+
+    _lock: Bodies
+    _wake: Any = None  # the waiting thread sleeps on it
+    _event: threading.Event | None = None
+    _thread: int | None = None  # whose body it is
+    _owner: int | None = None  # the thread that asked: it would wait for itself
+    _released = False  # it is about to be
+    _watch: Abandoned | None = None  # while its body runs
+    _on_loss: Callable[[], object] | None = None
+
+    @property
+    def on_loss(self) -> Callable[[], object] | None:
+        """The reader thread calls it when the lock is lost."""
+        return self._on_loss
+
+    @on_loss.setter
+    def on_loss(self, act: Callable[[], object] | None) -> None:
+        if act is not None and not callable(act):
+            raise UsageError(f"on_loss must be a function without arguments, or None; got {shown(act)}.")
+        self._on_loss = act
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lock is lost."""
+        self._lock._node.alive()
+        with self._lock._node.mutex:
+            if self._event is None:
+                self._event = threading.Event()
+                if self.state == LOST:
+                    self._event.set()
+            return self._event
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Its body has ended without `__exit__`, and the reader thread is about to give it back."""
+        return self._watch is not None and self._watch() is None
+
+    def detach(self) -> Hold:
+        """The hold outlives the body that it was taken in, and belongs to no thread: whoever has it releases it."""
+        self._owner = self._watch = None
+        if self._thread is not None and self.state != LOST:
+            bodies = self._lock.by_thread.get(self._thread, [])
+            bodies[:] = [None if other is self else other for other in bodies]
+            self._thread = None
+        return self
+
+    def release(self) -> None:
+        """Give the lock back. `LockLost` if it was lost before."""
+        node = self._lock._node
+        if node.forked:
+            node.alive()
+        if self._thread is not None:
+            self.detach()
+        if self.state == HELD and node.is_in_core():
+            if self._released:
+                raise self.released_before()
+            self._released = True
+            node.post(self._release_now)
+            return
+        with node.mutex:
+            held, local_lock = self.state == HELD, self.local_lock
+            if held and local_lock is not None:
+                try:
+                    local_lock.release(self, node.now())
+                    if local_lock.table.dirty:
+                        node.core.flush()
+                except BaseException as problem:
+                    node.upset(problem)
+                    raise
+        if self.state == DONE and held:
+            return
+        if self.state == LOST:
+            raise self.loss()
+        raise self.released_before()
+
+    def _release_now(self) -> None:
+        """In the reader thread, between two events."""
+        if self.state == HELD and self.local_lock is not None:
+            self.local_lock.release(self, self._lock._node.now())
+
+    def give_up(self, keep: bool = False) -> bool:
+        """Stop waiting. True: it was granted at the last moment, and is kept if `keep`."""
+        node = self._lock._node
+        if node.forked:
+            return False
+        if node.is_in_core():  # a finalizer, or a handler, in the middle of something
+            if not keep:
+                node.post(self._put_back)
+            return self.state == HELD
+        with node.mutex:
+            node.waiting.discard(self)
+            if self.local_lock is None:
+                return False
+            core = node.core
+            try:
+                if self.state == WAITING:
+                    self.local_lock.cancel(self, node.now())
+                    core.flush()
+                    return False
+                if self.state == HELD and not keep:
+                    self.local_lock.release(self, node.now())
+                    core.flush()
+            except BaseException as problem:
+                node.upset(problem)
+                raise
+            return True
+
+    def _put_back(self) -> None:
+        if self.state == WAITING and self.local_lock is not None:
+            self.local_lock.cancel(self, self._lock._node.now())
+        else:
+            self._release_now()
+
+    def __enter__(self) -> Hold:
+        try:
+            self.check()
+        except BaseException:
+            self.give_up()
+            raise
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        try:
+            if self.state == HELD:
+                self.release()
+            elif self.state == LOST:
+                raise self.loss()
+        except PeerlockError:
+            raise
+        except BaseException:  # a signal's handler has raised: the body has ended all the same
+            self.give_up()
+            raise
+
+    def woken(self) -> None:
+        wake = self._wake  # whoever asked may be about to forget it
+        if wake is not None and wake.locked():
+            wake.release()
+        if self.state == LOST:
+            if self._event is not None:
+                self._event.set()
+            if self.on_loss is not None:
+                try:
+                    self.on_loss()
+                except BaseException:  # also sys.exit: in this thread it would end the node, and not the program
+                    log.exception("the lock %s is lost, and so is what was to be done about it", self.name)
+
+
+class Bodies:
+    """The holds of one `Lock` object whose bodies run. Holds refer to it and not to the `Lock`, which they would keep alive."""
+
+    __slots__ = ("_node", "by_thread", "name")
+
+    def __init__(self, node: Node, name: str) -> None:
+        self._node, self.name = node, name
+        self.by_thread: dict[int, list[Hold | None]] = {}  # the last one last; None: it was detached or released
+
+
+class Body:
+    """One execution of a `with` block. The interpreter keeps it alive while the block runs, by its `exit`.
+
+    A `with` statement looks up `__exit__` first, then calls `__enter__`, and forgets both when the block has ended in
+    whatever way. So `__exit__` is a descriptor that makes a `Body` for each block.
+    """
+
+    __slots__ = ("__weakref__", "owner")
+
+    def __init__(self, owner: Lock | LockAll) -> None:
+        self.owner = owner
+
+    def exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.owner._exit(kind, error)
+
+
+class ExitOfBody:
+    """The descriptor `__exit__` of a class with a method `_exit`."""
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return lambda owner, kind, error, trace: owner._exit(kind, error)  # as contextlib.ExitStack calls it
+        body = Body(owner)
+        owner._next_body[threading.get_ident()] = weakref.ref(body)
+        return body.exit
+
+
+def body_of(owner: Lock | LockAll) -> Body | Lock | LockAll:
+    """What lives as long as the block that begins. Without a `with` statement: the lock object itself."""
+    found = owner._next_body.pop(threading.get_ident(), None)
+    return (found and found()) or owner
+
+
+class Abandoned(weakref.ref[Any]):
+    """A watch over the body of a `with` block: Python also runs signal handlers at the first instruction of `__exit__`.
+
+    If a handler raises there, nothing of `__exit__` has run and the hold is left behind. The `Body` then dies with the
+    exception, and the reader thread gives the lock back. The callback is a function in C, since a finalizer in Python could
+    be interrupted in the same way.
+    """
+
+    __slots__ = ("hold",)
+    hold: Hold
+
+    def __new__(cls, body: Body | Lock | LockAll, hold: Hold) -> Abandoned:
+        watch = super().__new__(cls, body, hold._lock._node.abandoned.append)
+        watch.hold = hold
+        return watch
+
+    def __init__(self, body: Body | Lock | LockAll, hold: Hold) -> None:
+        """`__new__` has done it."""
