@@ -47,7 +47,7 @@ __all__ = [
 
 # Imported when they are used: an author of an algorithm needs no sockets.
 _LAZY = {
-    "Hold": "net.aio.lock",
+    "Hold": "net.aio.hold",
     "Lock": "net.aio.lock",
     "RWLock": "net.aio.lock",
     "Node": "net.aio.node",

@@ -328,9 +328,9 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a finalizer's release waits its turn",
-        "peerlock.net.aio.lock",
-        "if lock._node.core.busy or (_running()",
-        "if (_running()",
+        "peerlock.net.aio.hold",
+        "if lock._node.core.busy or (running()",
+        "if (running()",
         (f"{MISUSE}::test_a_release_in_the_middle_of_the_core_waits_its_turn",),
     ),
     Mutant(
