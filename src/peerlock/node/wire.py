@@ -26,7 +26,7 @@ from peerlock.contract import Mode
 from peerlock.errors import ProtocolError
 from peerlock.node.peer import Peer
 
-VERSION = 2
+VERSION = 1
 OLDEST = 1  # that is spoken, too
 LENGTH = struct.Struct(">I")
 LARGEST = 16 * 2**20  # bytes of a frame
