@@ -1,14 +1,13 @@
-"""What members say to each other.
+"""The messages between members.
 
 A frame is a length of four bytes and a MessagePack array, validated as it is decoded. The first frame in each
 direction of a link is `Hello`: who, in which group, with which versions. `LockMessage`, `Report` and `Disagree` are numbered
 by the session and repeated until acknowledged; the others are not missed when they are lost.
 
-A group is upgraded one node at a time, so a node speaks its own version of the protocol and the one before. A `Hello`
-says both; whoever listens only to the first number, as version 1 did, hears one that it knows. What keeps this cheap:
-fields are only ever added at the end, with a value for those who do not send them, and decoders pass over what they
-do not know; a new kind of frame goes only to those who speak the version that brought it. The code of version 1 is
-kept with the tests, which put old and new nodes into one group.
+A group is upgraded one node at a time, so a node speaks its own version of the protocol and the one before. A `Hello` says
+both. What keeps this cheap: fields are only ever added at the end, with a default for nodes that do not send them; decoders
+skip what they do not know; a new kind of frame goes only to nodes of the version that brought it. The code of the version
+before is kept with the tests, which put old and new nodes into one group.
 
 The body of a message of an algorithm stays packed until it is known for which lock it is and which algorithm that
 lock has.
@@ -26,7 +25,7 @@ from peerlock.contract import Mode
 from peerlock.errors import ProtocolError
 from peerlock.node.peer import Peer
 
-VERSION = 1
+VERSION = 2
 OLDEST = 1  # that is spoken, too
 LENGTH = struct.Struct(">I")
 LARGEST = 16 * 2**20  # bytes of a frame
@@ -42,7 +41,7 @@ class Hello(Struct, frozen=True, array_like=True, tag=0):
     received: int = 0  # the last number that came from you
     sentence: str = ""  # why this is the last frame, if it is
     gone: bool = False  # and the group goes on without that incarnation
-    newest: int = 1  # version that the sender speaks; version 1 did not say
+    newest: int = 1  # version that the sender speaks
 
 
 class LockMessage(Struct, frozen=True, array_like=True, tag=1, gc=False):

@@ -100,7 +100,7 @@ class VoterHello(Struct, frozen=True, array_like=True, tag=10):
     lease_s: float = 0.0  # the same for everybody: a lease must be over before a promise is
     epoch: int = -1  # of a voter: the newest that it knows
     sentence: str = ""  # why this is the last frame, if it is
-    newest: int = 1  # version that the sender speaks; version 1 did not say
+    newest: int = 1  # version that the sender speaks
 
 
 class ReplaceVoter(Struct, frozen=True, array_like=True, tag=11):
