@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -41,3 +42,41 @@ def test_the_words_of_the_field(path: Path) -> None:
         if any(banned.fullmatch(word) for word in words(line))
     ]
     assert found == [], "docs/GLOSSARY.md has the word to use"
+
+
+LINES, FUNCTION, METHODS = 450, 60, 35
+# What is still larger than that. These numbers may only go down.
+LARGER = {
+    "claims/automata.py": 466, "claims/helary_plouzeau_raynal.py": 562, "check/model.py": 499,
+    "check/protocols/quorum.py": 516, "check/protocols/view_change.py": 515, "net/shell.py": 735,
+    "node/core.py": 610, "node/locks/local_lock.py": 479, "node/membership/host.py": 467,
+    "sim/cluster/process.py": 624, "sim/world.py": 541, "verify/syscalls.py": 489,
+    "make_certificates": 64, "table_i": 72, "sim_nodes": 87, "verify": 93, "check": 155,
+    "HostMember": 36, "Core": 40, "Shell": 76,
+}  # fmt: skip
+
+
+def test_sizes() -> None:
+    sizes: list[tuple[str, int, int]] = []
+    for path in PYTHON:
+        text = path.read_text()
+        sizes.append((str(path.relative_to(ROOT / "src" / "peerlock")), text.count("\n"), LINES))
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    sizes.append((node.name, (node.end_lineno or 0) - node.lineno + 1, FUNCTION))
+                case ast.ClassDef():
+                    methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+                    sizes.append((node.name, methods, METHODS))
+                case _:
+                    pass
+    too_large = [f"{name}: {size}" for name, size, most in sizes if size > max(most, LARGER.get(name, 0))]
+    assert too_large == [], "more than one thing may be in there"
+    largest = {name: max(size for each, size, _ in sizes if each == name) for name in LARGER}
+    assert {name: size for name, size in largest.items() if size < LARGER[name]} == {}, "lower the number in LARGER"
+
+
+def test_every_file_begins_with_a_sentence() -> None:
+    for path in PYTHON:
+        first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        assert first or path.name == "__init__.py", path

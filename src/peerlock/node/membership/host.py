@@ -35,8 +35,8 @@ with all rules and without each of them.
    later view admits that incarnation again.
 9. *Garbage is proved to be garbage.* A member's file is removed when the member is dead, was dead and had no file in
    joining/ in an earlier epoch, and the newest view is without it. Then nothing can bring it back.
-10. *A member's file is where it was.* A member that does not find its own file any more has lost its group: the
-    directory was removed, moved or replaced. It may not hold anything.
+10. *A member's file is where it was*, and so is the newest view that it knows, or a newer one. A member that does not find
+    them has lost its group: the directory, or what is in it, was removed, moved or replaced. It may not hold anything.
 """
 
 from __future__ import annotations
