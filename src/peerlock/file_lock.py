@@ -18,6 +18,8 @@ import os
 import threading
 from pathlib import Path
 
+from peerlock.errors import RegistryError
+
 _locked: set[int] = set()  # descriptors of ours
 _forking = threading.RLock()  # nobody forks between the opening of a file and its entry in the set
 
@@ -33,6 +35,16 @@ def open_locked(path: str | Path, flags: int, mode: int = 0o600, *, wait: bool) 
         give_up(fd)
         raise
     return fd
+
+
+def lock_for_one(path: Path, who: str) -> int:
+    """The lock on a file beside `path`, which is never replaced: one process at a time is `who`."""
+    try:
+        return open_locked(f"{path}.lock", os.O_RDWR | os.O_CREAT, wait=False)
+    except BlockingIOError:
+        raise RegistryError(f"{who} runs already on this host ({path}.lock is taken).") from None
+    except OSError as problem:
+        raise RegistryError(f"{path}.lock cannot be opened and locked: {problem.strerror}.") from None
 
 
 def give_up(fd: int) -> None:
@@ -56,4 +68,4 @@ def _after_fork() -> None:
 
 os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_after_fork)
 
-__all__ = ["give_up", "open_locked"]
+__all__ = ["give_up", "lock_for_one", "open_locked"]

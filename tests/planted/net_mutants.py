@@ -162,8 +162,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a voter is one process",
         "peerlock.net.voters.record_file",
-        'return open_locked(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, wait=False)',
-        'return os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT)',
+        'self.lock = lock_for_one(path, f"The voter {name} of the group {group}")',
+        'self.lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)',
         (f"{VOTERS}::test_two_processes_are_not_one_voter",),
     ),
     Mutant(

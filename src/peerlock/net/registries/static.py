@@ -35,7 +35,7 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
-from peerlock.file_lock import give_up, open_locked
+from peerlock.file_lock import give_up, lock_for_one
 from peerlock.net.complaints import warn_once
 from peerlock.net.files import check_name, directory_for, listen_at, listen_on, make_private, write_durably
 from peerlock.net.processes.groups import end_process_groups
@@ -128,7 +128,7 @@ class StaticRegistry(Registry):
         self.wants_renewal = False
         self.gone = False
         self.path = self._place(state)
-        self.lock = self._lock()
+        self.lock = lock_for_one(self.path, f"The node {name} of the group {group}")
         try:
             self.record = self._read()
             for dead in assume_dead:
@@ -145,17 +145,6 @@ class StaticRegistry(Registry):
         directory = directory_for(self.group)
         make_private(directory)
         return directory / f"static-{self.name}.json"
-
-    def _lock(self) -> int:
-        """One process a name: the lock is on a file of its own, which is never replaced."""
-        try:
-            return open_locked(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, wait=False)
-        except BlockingIOError:
-            raise RegistryError(
-                f"The node {self.name} of the group {self.group} runs already on this host ({self.path}.lock is taken)."
-            ) from None
-        except OSError as problem:
-            raise RegistryError(f"{self.path}.lock cannot be opened and locked: {problem.strerror}.") from None
 
     def _read(self) -> NodeRecord:
         try:

@@ -12,14 +12,13 @@ a copy is found out by whoever has heard of a later one.
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from peerlock.errors import RegistryError
-from peerlock.file_lock import give_up, open_locked
+from peerlock.file_lock import give_up, lock_for_one
 from peerlock.net.files import write_durably
 from peerlock.node.quorum.voter import VoterRecord
 
@@ -38,17 +37,7 @@ class Stored(Struct):
 class RecordFile:
     def __init__(self, path: Path, group: str, name: str) -> None:
         self.path, self.group, self.name = path, group, name
-        self.lock = self._lock()
-
-    def _lock(self) -> int:
-        try:
-            return open_locked(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, wait=False)
-        except BlockingIOError:
-            raise RegistryError(
-                f"The voter {self.name} of the group {self.group} runs already on this host ({self.path}.lock is taken)."
-            ) from None
-        except OSError as problem:
-            raise RegistryError(f"{self.path}.lock cannot be opened and locked: {problem.strerror}.") from None
+        self.lock = lock_for_one(path, f"The voter {name} of the group {group}")
 
     def read(self, first_start: bool, first: VoterRecord) -> Stored:
         what_to_do = (
