@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.__main__ import app
 from benchmarks.peers import curves, drivers, duels, servers
 from benchmarks.peers.drivers import ROWS, Row
 from benchmarks.peers.figures import Comparison, Contended, Duel, Figures, contended, median_of
@@ -19,10 +20,8 @@ from benchmarks.peers.servers import STARTERS
 from benchmarks.peers.side_by_side import chosen, compare, steps
 from benchmarks.peers.tables import rounds, shown
 from benchmarks.peers.targets import over_runs, targets
-from peerlock.cli import app, bench
 from peerlock.errors import UsageError
 
-_ = bench
 BY_NAME = {row.name: row for row in ROWS}
 
 
@@ -179,8 +178,8 @@ def test_medians_field_by_field() -> None:
 def test_the_command(tmp_path: Path) -> None:
     picture = tmp_path / "p.svg"
     done = CliRunner().invoke(
-        app.app,
-        ["bench", "peers", "--only", "flock", "--runs", "1", "--seconds", "0.2", "--json", "--plot", str(picture)],
+        app,
+        ["peers", "--only", "flock", "--runs", "1", "--seconds", "0.2", "--json", "--plot", str(picture)],
     )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

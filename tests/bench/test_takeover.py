@@ -7,10 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.__main__ import app
 from benchmarks.takeover import REGISTRIES, takeover
-from peerlock.cli import app, bench
-
-_ = bench
 
 
 @pytest.mark.parametrize("registry", REGISTRIES)
@@ -24,8 +22,8 @@ def test_the_next_one_is_in_within_the_lease_and_a_second(registry: str) -> None
 
 
 def test_as_a_user_asks_for_it() -> None:
-    run = CliRunner().invoke(app.app, ["bench", "takeover", "--registry", "host", "--runs", "1", "--json"])
+    run = CliRunner().invoke(app, ["takeover", "--registry", "host", "--runs", "1", "--json"])
     assert run.exit_code == 0
     assert json.loads(run.output)["rows"][0]["registry"] == "host"
-    run = CliRunner().invoke(app.app, ["bench", "takeover", "--registry", "zookeeper"])
+    run = CliRunner().invoke(app, ["takeover", "--registry", "zookeeper"])
     assert "there are: host, embedded, etcd" in str(run.exception)

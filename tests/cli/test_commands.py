@@ -16,7 +16,7 @@ from peerlock.algorithms import CATALOGUE
 from peerlock.check.properties import finding
 from peerlock.check.protocols.view_change import explore
 from peerlock.check.protocols.view_mutants import MUTANTS
-from peerlock.cli import nodes
+from peerlock.cli import check_protocols
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +31,14 @@ def peerlock(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 def as_json(*words: str) -> Any:
     return json.loads(peerlock(*words, "--json").stdout)
+
+
+def benchmarks(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *words], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done
 
 
 def test_algorithms() -> None:
@@ -111,7 +119,7 @@ def test_play(tmp_path: Path) -> None:
 
 
 def test_bench_sim_runs() -> None:
-    result = as_json("bench", "sim", "--runs", "1", "--messages", "2000", "--nodes", "20")
+    result = json.loads(benchmarks("sim", "--runs", "1", "--messages", "2000", "--nodes", "20", "--json").stdout)
     assert set(result["messages_per_second"]) == {"peerlock", "SimPy 4", "heapq", "heapq, inlined"}
     assert len(result["large"]) == 12
     for name, row in result["large"].items():
@@ -160,7 +168,7 @@ def test_an_own_algorithm() -> None:
         (("sim", "ricart-agrawala", "--seed", "1..99999999999"), "is not a seed"),
         (("sim", ":A"), "Say which class of which file"),
         (("play", "examples/topologies"), "cannot be read"),
-        (("bench", "sim", "--runs", "0"), "peerlock: Invalid value for '--runs'"),
+        (("compare", "--entries", "x"), "peerlock: Invalid value for '--entries'"),
         (("check", "ricart-agrawala", "--entries", "x"), "is not a number of entries"),
         (("check", "ricart-agrawala", "--entries", "1,2"), "one for each of the 3 nodes"),
         (("check", "ricart-agrawala", "--property", "x"), "There is no property 'x'. There are: mutual exclusion"),
@@ -315,12 +323,14 @@ def test_a_violated_property_is_told_as_what_was_found() -> None:
 
 def test_a_rule_taken_away_shows_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
     mutant = next(one for one in MUTANTS if one.rule == "a release while wedged waits for the start")
-    nodes._verdict([{**nodes._explored(mutant.rule, explore, mutant.group), "mutant": True}], json=False)
+    check_protocols._verdict(
+        [{**check_protocols._explored(mutant.rule, explore, mutant.group), "mutant": True}], json=False
+    )
     assert "│ deadlock found │" in capsys.readouterr().out
 
 
 def test_bench_check_runs() -> None:
-    result = as_json("bench", "check", "--runs", "1", "-n", "3", "--entries", "2")
+    result = json.loads(benchmarks("check", "--runs", "1", "-n", "3", "--entries", "2", "--json").stdout)
     assert result["same_states"]
     assert result["peerlock"]["states"] == 39_933
 

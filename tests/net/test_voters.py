@@ -206,9 +206,10 @@ def test_a_dead_member_is_excluded_when_its_lease_is_over(tmp_path: Path) -> Non
 
 
 def test_a_voter_is_replaced(tmp_path: Path) -> None:
-    from peerlock.cli import app, node
+    from peerlock.cli import app
+    from peerlock.cli import voters as voters_command
 
-    _ = node
+    _ = voters_command
 
     async def whole(group: Voters) -> None:
         async with group.nodes("a", "b") as nodes:
@@ -242,9 +243,10 @@ def test_a_voter_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_voter_that_nobody_reaches_is_not_put_in_the_place_of_another(tmp_path: Path) -> None:
-    from peerlock.cli import app, node
+    from peerlock.cli import app
+    from peerlock.cli import voters as voters_command
 
-    _ = node
+    _ = voters_command
     with voters(tmp_path) as group:
         where = f"127.0.0.1:{free_port()}"
         words = ["voters", "replace", "v3", f"v4={where}", "-g", "g", "--config", str(group.config())]

@@ -313,7 +313,7 @@ def test_what_are_no_names(kind: Threads, other: Member, busy: bool, value: Any)
 def test_what_is_no_time_for_a_status(kind: Threads, value: Any) -> None:
     with pytest.raises(UsageError, match="wait_s"):
         kind.do(lambda node: node.status(value))
-    assert kind.do(lambda node: (dict(node.core.answers), set(node.asking))) == ({}, set())
+    assert kind.do(lambda node: (dict(node.core.answers), dict(node.asking))) == ({}, {})
     assert kind.do(lambda node: node.status(1)).complete
 
 

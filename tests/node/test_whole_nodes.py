@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from peerlock.cli.nodes import _one
+from peerlock.cli.sim_nodes import _one
 from peerlock.mutants.nodes import PLANTED
 from peerlock.node.core import Core
 from peerlock.node.wire_algorithms import ON_THE_WIRE

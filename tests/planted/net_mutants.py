@@ -163,7 +163,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a voter is one process",
         "peerlock.net.voters.record_file",
         'self.lock = lock_for_one(path, f"The voter {name} of the group {group}")',
-        'self.lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)',
+        'import os; self.lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)',
         (f"{VOTERS}::test_two_processes_are_not_one_voter",),
     ),
     Mutant(

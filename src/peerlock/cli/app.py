@@ -45,17 +45,28 @@ def main(
     pass
 
 
-COMMANDS = (
-    "algorithms", "bench", "certs", "check", "claims", "compare", "diagram", "lab", "node", "nodes", "play", "run", "sim",
-    "verdicts", "verify",
-)  # fmt: skip
+# The modules of the commands, as `peerlock --help` groups them.
+PANELS = {
+    "The lock": ("run", "node", "status", "voters", "kick", "trace", "certs"),
+    "The papers": (
+        "algorithms", "sim", "compare", "diagram", "replay", "play", "check", "verdicts", "claims", "lab",
+    ),
+    "Development of peerlock": ("sim_nodes", "check_protocols", "verify", "bench"),
+}  # fmt: skip
 
 
 def run() -> int:
     """Run the command that was asked for and give its exit code."""
-    # A command under a lock is run often and briefly: nothing else is loaded for it.
-    for command in ("run",) if sys.argv[1:2] == ["run"] else COMMANDS:
-        importlib.import_module(f"peerlock.cli.{command}")
+    if sys.argv[1:2] == ["run"]:
+        importlib.import_module("peerlock.cli.run")  # it is run often and briefly: nothing else is loaded for it
+        return answered(app)
+    for panel, modules in PANELS.items():
+        for module in modules:
+            importlib.import_module(f"peerlock.cli.{module}")
+        commands: list[Any] = [*app.registered_commands, *app.registered_groups]
+        for command in commands:
+            if not isinstance(command.rich_help_panel, str):
+                command.rich_help_panel = panel
     return answered(app)
 
 

@@ -87,7 +87,7 @@ class Shell:
         self.reason = ""  # the last thing that went wrong: whoever waits to join may want to know
         self.clients: dict[Any, bytes] = {}  # connections of the command line, and what works under their locks
         self.listeners: set[Callable[[], None]] = set()  # to the start of an epoch
-        self.asking: set[Callable[[], None]] = set()  # for a status
+        self.asking: dict[int, Callable[[], None]] = {}  # for a status, by the number of the question
         self.on_started: Callable[[], None] | None = None
         registry.shell = self
         nodes_of_this_process.add(self)
@@ -676,11 +676,11 @@ class Shell:
         def look(late: bool = False) -> None:
             if number in core.answers and (late or len(answers) >= len(others)):
                 del core.answers[number]
-                self.asking.discard(look)
+                self.asking.pop(number, None)
                 done(node_status(core, answers, self.now(), self.registry.waits_for(), self.registry.kind))
 
-        self.asking.add(look)
-        core.on_answer = lambda: [ask() for ask in list(self.asking)]
+        self.asking[number] = look
+        core.on_answer = lambda number: self.asking[number]() if number in self.asking else None
         look()
         if number in core.answers:
             self.after(wait_s, lambda: look(late=True))

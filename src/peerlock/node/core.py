@@ -144,7 +144,7 @@ class Core:
         ] = {}  # of reports whose end is not here: of which epoch
         self.early: list[tuple[Peer, LockMessage]] = []  # of the epoch that has not started here
         self.answers: dict[int, dict[Peer, Answer]] = {}
-        self.on_answer: Callable[[], object] | None = None
+        self.on_answer: Callable[[int], object] | None = None  # hears the number of the question
         self.query = 0
         self.blockers: tuple[Peer, ...] = ()  # silent, and may not be excluded
         self.alarmed = False  # a tick is under way
@@ -379,7 +379,7 @@ class Core:
                 if frame.number in self.answers:
                     self.answers[frame.number][peer] = frame
                     if self.on_answer is not None:
-                        self.on_answer()
+                        self.on_answer(frame.number)
             case _:
                 raise ProtocolError(f"{peer} says hello in the middle of a link")
         if session.received and session not in self.table.dirty and session.outgoing:

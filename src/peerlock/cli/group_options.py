@@ -1,0 +1,22 @@
+"""The options with which commands name a group, and how they reach a node of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from peerlock.errors import UsageError
+from peerlock.net.control.client import Caller, reach
+from peerlock.net.settings import Settings
+
+GroupName = Annotated[str, typer.Option("-g", "--group", envvar="PEERLOCK_GROUP", help="The group.")]
+Config = Annotated[str | None, typer.Option(help="A TOML file that describes the group.")]
+Directory = Annotated[str | None, typer.Option("--dir", help="Directory of a group shared between users.")]
+
+
+def reached_node(group: str, settings: Settings) -> Caller:
+    caller = reach(group, settings)
+    if caller is None:
+        raise UsageError(f"No node of the group {group} answers on this host: start one with peerlock node.")
+    return caller
