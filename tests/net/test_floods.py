@@ -221,7 +221,7 @@ def test_a_client_that_asks_and_never_reads(tmp_path: Path, shell: str, caplog: 
     def pump(path: Path) -> int:
         with socket.socket(socket.AF_UNIX) as made:
             made.connect(str(path))
-            made.settimeout(20)
+            made.settimeout(100)  # both threads want one interpreter
             made.sendall(framed(Hello(OLDEST, "g", Peer("client", 0, "", 1), newest=VERSION)))
             assert made.recv(4)
             asked = 0
