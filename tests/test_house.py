@@ -80,3 +80,16 @@ def test_every_file_begins_with_a_sentence() -> None:
     for path in PYTHON:
         first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
         assert first or path.name == "__init__.py", path
+
+
+def test_the_architecture_names_what_is_there() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    named = re.findall(r"((?:`[A-Za-z_.]+`(?:, | and |\s)*)+)\s*\(\[[^]]+\]\(\.\./([^)]+\.py)\)", text)
+    assert len(named) > 20
+    missing = [
+        (name, path)
+        for names, path in named
+        for name in re.findall(r"`([^`]+)`", names)
+        if not re.search(rf"\b{name.rpartition('.')[2]}\b", (ROOT / path).read_text())
+    ]
+    assert missing == []
