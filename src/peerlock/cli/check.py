@@ -58,7 +58,7 @@ def check(
     ] = None,
     crashes: Annotated[int, typer.Option(help="So many nodes may die, at any time.", min=0)] = 0,
     inside: Annotated[
-        list[str] | None, typer.Option(help="Who is inside at the start: 2, or 2:read. May be repeated.")
+        list[str] | None, typer.Option(help="A node that is inside at the start: 2, or 2:read. May be repeated.")
     ] = None,
     home: Annotated[int, typer.Option(help="Where the token starts when nobody is inside.")] = 1,
     set_: Annotated[
@@ -77,12 +77,10 @@ def check(
     ] = None,
     liveness: Annotated[
         bool | None,
-        typer.Option(
-            help="Also whether somebody can wait for ever under fair delivery; by default with --entries any."
-        ),
+        typer.Option(help="Also whether a node can wait for ever under fair delivery; by default with --entries any."),
     ] = None,
     reduce: Annotated[
-        bool, typer.Option("--reduce/--no-reduce", help="Explore states that differ only in who is who once.")
+        bool, typer.Option("--reduce/--no-reduce", help="Explore states that differ only in the names of nodes once.")
     ] = False,
     max_states: Annotated[int | None, typer.Option(help="Stop after so many states.", min=1)] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Stop after so long.", min=0)] = None,

@@ -45,7 +45,7 @@ def sim(
     ] = "constant:0.1",
     readers: Annotated[float | None, typer.Option(help="The share of entries that only read.")] = None,
     inside: Annotated[
-        list[str] | None, typer.Option(help="Who is inside at the start: 2, or 2:read. May be repeated.")
+        list[str] | None, typer.Option(help="A node that is inside at the start: 2, or 2:read. May be repeated.")
     ] = None,
     home: Annotated[int, typer.Option(help="Where the token starts when nobody is inside.")] = 1,
     fault: Annotated[list[str] | None, typer.Option(help=f"One of: {FAULTS}. May be repeated.")] = None,

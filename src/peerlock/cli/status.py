@@ -31,7 +31,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, twice a second, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Who is in a group, who holds which lock, who waits, and for whom.
+    """Show the members of a group, its locks with their holders and waiters, and what the group waits for.
 
     A node of this host is asked, and asks the other members. A member that does
     not answer is named, and what it holds is unknown.

@@ -27,7 +27,7 @@ def trace(
     config: Config = None,
     directory: Directory = None,
 ) -> None:
-    """Write down what happens to one lock of a running group: its messages, who waits, who enters.
+    """Write down what happens to one lock of a running group: its messages, its waiters and its entries.
 
     The group starts a new epoch for it, so that the trace has a beginning. It is
     a trace like those of peerlock sim: draw it, compute it again.

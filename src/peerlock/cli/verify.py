@@ -19,7 +19,7 @@ from peerlock.errors import UsageError
 @app.command()
 def verify(
     registry: Annotated[
-        str, typer.Option(help="Who decides who the members are: embedded, etcd or host.")
+        str, typer.Option(help="The registry, which decides the members: embedded (voters), etcd or host.")
     ] = "embedded",
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=2, max=20, help="Processes that share the lock.")] = 5,
     voters: Annotated[int, typer.Option(help="How many of them vote, with embedded: 3 or 5.")] = 3,
