@@ -156,7 +156,7 @@ class MemoryRegistry(Registry):
         return self.me
 
     def listeners(self) -> list[Any]:
-        assert self.me is not None
+        assert self.me is not None and isinstance(self.shell, MemoryNode)
         self.group.present[self.me] = self.shell
         return []
 

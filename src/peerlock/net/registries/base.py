@@ -11,7 +11,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from peerlock.node.core import PATIENCE_S
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.wire import StaticState
+
+if TYPE_CHECKING:
+    from peerlock.net.shell import Shell
 
 
 class Endpoint(Struct, frozen=True):
@@ -46,7 +49,7 @@ class Registry:
     clock: Callable[[], float] = staticmethod(time.monotonic)  # that the node lives by
 
     place = ""  # tells this group from others of the same name
-    shell: Any = None  # the node that it serves; set before anything is asked
+    shell: Shell = None  # type: ignore[assignment]  # the node that it serves; set before anything is asked
 
     def incarnate(self) -> Peer:
         """A new incarnation of this node, which is there from now on and wants to be a member."""

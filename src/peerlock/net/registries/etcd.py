@@ -256,7 +256,7 @@ def _context(etcd: Etcd) -> Any:
     return made
 
 
-class StoreRegistry(LeasedRegistry):
+class StoreRegistry(LeasedRegistry[StoreAgent]):
     """A member's registry, whatever the store."""
 
     kind = "store"

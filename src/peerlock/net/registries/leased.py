@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from peerlock.errors import UsageError, shown
 from peerlock.file_lock import give_up, open_locked
@@ -28,9 +28,13 @@ from peerlock.net.registries.base import Endpoint, Registry, View
 from peerlock.net.registries.heartbeat_thread import HeartbeatThread, boottime, log
 from peerlock.net.registries.static import Tls, check_tls, is_loopback, parse_address
 from peerlock.net.transport.tls import contexts
+from peerlock.node.membership.agent import MembershipAgent
 from peerlock.node.membership.lease import RHO
 from peerlock.node.peer import Peer
 from peerlock.node.store.requests import Request
+
+if TYPE_CHECKING:
+    from peerlock.net.shell import Shell
 
 LEASE_S = 5.0
 STALL_S = 10.0
@@ -48,7 +52,10 @@ def checked_lease(lease_s: float | None) -> float:
     return lease_s
 
 
-class LeasedRegistry(Registry):
+A = TypeVar("A", bound=MembershipAgent)
+
+
+class LeasedRegistry(Registry, Generic[A]):
     leases = True
     outside = True
 
@@ -106,7 +113,7 @@ class LeasedRegistry(Registry):
 
     # -- for the kinds -----------------------------------------------------------------------------------
 
-    def make_agent(self, shell: AgentShell) -> Any:
+    def make_agent(self, shell: AgentShell) -> A:
         raise NotImplementedError
 
     def send(self, to: str, message: Any) -> None:
@@ -299,12 +306,12 @@ class LeasedRegistry(Registry):
 class AgentShell:
     """What an agent asks for. All of this happens in the heartbeat thread."""
 
-    def __init__(self, registry: LeasedRegistry) -> None:
+    def __init__(self, registry: LeasedRegistry[Any]) -> None:
         self.registry = registry
         self.timer: asyncio.TimerHandle | None = None
         self.said_so = False  # that the node hangs
 
-    def post(self, act: Callable[[Any], None]) -> None:
+    def post(self, act: Callable[[Shell], None]) -> None:
         shell = self.registry.shell
         shell.post(lambda: act(shell))
 

@@ -23,7 +23,7 @@ from peerlock.node.wire import OLDEST, VERSION
 LISTEN_AGAIN_S = 1.0
 
 
-class EmbeddedRegistry(LeasedRegistry):
+class EmbeddedRegistry(LeasedRegistry[QuorumAgent]):
     """A member's: it beats to every voter. It is one itself, if its name is among them."""
 
     kind = "embedded"

@@ -97,6 +97,29 @@ class MembershipAgent:
     def may_join(self, yes: bool) -> None:
         raise NotImplementedError
 
+    def arrive(self, me: Peer, now: float) -> None:
+        """A new incarnation wants to be a member."""
+        raise NotImplementedError
+
+    def suspect(self, peers: tuple[Peer, ...], now: float) -> None:
+        """These members do not answer."""
+        raise NotImplementedError
+
+    def wants_renewal(self, epoch: int, now: float) -> None:
+        """A view with the same members, newer than that of `epoch`."""
+        raise NotImplementedError
+
+    def leave(self, now: float) -> None:
+        raise NotImplementedError
+
+    def runs(self, now: float) -> bool:
+        """The lease."""
+        raise NotImplementedError
+
+    def waits_for(self, now: float) -> tuple[str, ...]:
+        """Those that do not answer, if that matters, and members that must be reached first."""
+        raise NotImplementedError
+
     # -- what is the same --------------------------------------------------------------------------------
 
     def learned(self, view: View) -> None:
