@@ -425,7 +425,7 @@ def from_file(path: Path) -> dict[str, Any]:
 
 
 def check_private(path: Path, secret: bool) -> None:
-    """Whoever can change the file can lead this node to another group; whoever can read a password has it."""
+    """A user who can change the file can lead this node to another group; a user who can read a password has it."""
     mode, quoted = path.stat().st_mode, shlex.quote(str(path))
     if secret and mode & 0o004:
         raise UsageError(

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 AGAIN_S = 0.02  # before it asks again whether it may hold, after another process was about to exclude it
 HELLO_S = 10.0  # to say so
-PATIENCE_S = 2.5  # with somebody who keeps us from believing
+PATIENCE_S = 2.5  # with a process that keeps this node from holding locks
 LOWEST = 2**31 - 1  # priority; a larger number might not fit into a message
 REDIAL_S = (0.0, 0.02, 0.1, 0.5, 1.0)
 
@@ -84,7 +84,7 @@ class Shell:
         self.outside = False  # the group went on without us, and we are about to join again
         self.refused_since: float | None = None  # believing
         self.complaints = Complaints()
-        self.reason = ""  # the last thing that went wrong: whoever waits to join may want to know
+        self.reason = ""  # the last thing that went wrong, for a caller that waits to join
         self.clients: dict[Any, bytes] = {}  # connections of the command line, and what works under their locks
         self.listeners: set[Callable[[], None]] = set()  # to the start of an epoch
         self.asking: dict[int, Callable[[], None]] = {}  # for a status, by the number of the question
@@ -138,7 +138,7 @@ class Shell:
     def after_fork(self) -> None:
         """In the child: the parent's node is not ours.
 
-        Nor are its sockets. As long as somebody has them open, the others do not see the parent's end, so the child's
+        Nor are its sockets. As long as a process has them open, the others do not see the parent's end, so the child's
         copies become something else.
         """
         self.forked = True
@@ -158,9 +158,9 @@ class Shell:
     def say_farewell(self) -> None:
         """Nothing is granted here any more, who waits waits in vain, who holds has lost; then the group goes on without us."""
         core = self.core
-        self.closing = True  # first: whoever is told may ask again
+        self.closing = True  # first: a waiter that is told may ask again
         core.close(self.now())
-        self.asked(self.registry.lapsed)  # whoever held something was told: nothing has to be ended for it
+        self.asked(self.registry.lapsed)  # the holders were told: nothing has to be ended for them
         for client in self.clients:
             client.end_process_groups()  # what works under a lock of ours ends before the lock is another's
         self.clients.clear()
@@ -237,14 +237,14 @@ class Shell:
             self.after(REDIAL_S[-1], lambda: self.take(view))
 
     def refuse(self, sentence: str) -> None:
-        """This node cannot be a member, and waiting does not help: whoever waits for it to join is told."""
+        """This node cannot be a member, and waiting does not help: a caller that waits for it to join is told."""
         self.complain(sentence)
         if self.on_started is not None and self.failure is None:
             self.failure = RegistryError(f"The group {self.group} does not take this node in: {sentence}.")
             self.on_started()
 
     def not_in_time(self, timeout: float) -> LockTimeout:
-        """What to tell whoever waited for it to join, and waits no more."""
+        """The error for a caller that waited for it to join, and waits no more."""
         core = self.core
         missing = (str(peer) for peer in core.blockers or core.view_change.missing() if peer != core.me)
         waits = ", ".join(dict.fromkeys((*self.registry.waits_for(), *missing)))
@@ -271,7 +271,7 @@ class Shell:
             self.after(REDIAL_S[-1], self.again)
 
     def write_process_groups(self) -> None:
-        """Whoever finds us dead knows what works under our locks."""
+        """A process that finds us dead must know what works under our locks."""
         words = b"".join(words + b"\n" for words in self.clients.values() if words)
         try:
             self.registry.record_process_groups(words)
@@ -343,7 +343,7 @@ class Shell:
         return stay
 
     def renew(self) -> None:
-        # Not at once: whoever finds that it is time for a new epoch is in the middle of something.
+        # Not at once: the core is in the middle of something when it finds that it is time for a new epoch.
         self.after(0.0, self.renewal)
 
     def renewal(self) -> None:
@@ -405,9 +405,9 @@ class Shell:
         if self.refused_since is None:
             self.refused_since = self.now()
         if self.now() - self.refused_since > PATIENCE_S:
-            # Somebody who was about to exclude us is stopped in the middle of it. As a new incarnation we are free of it.
+            # A process that was about to exclude us is stopped in the middle of it. A new incarnation is free of it.
             self.refused_since = None
-            self.complain("somebody keeps this node from taking locks; joining again under a new incarnation")
+            self.complain("another process keeps this node from taking locks; joining again under a new incarnation")
             self.rejoin()
         else:
             self.after(AGAIN_S, self.request_hold_again)
@@ -619,7 +619,7 @@ class Shell:
             why = f"this is {self.core.me.name} in another incarnation"
         if why:
             link.write(framed(self.refusal(hello, why)))
-            raise ProtocolError(f"{hello.peer.name or 'somebody'} was not let in: {why}")
+            raise ProtocolError(f"{hello.peer.name or 'a node without a name'} was not let in: {why}")
         link.peer = hello.peer
         link.trust(FOR_A_PEER)
         self.replace(hello.peer, link)
@@ -628,7 +628,7 @@ class Shell:
         self.registry.linked(hello.peer)
 
     def hears(self, peer: Peer) -> bool:
-        """Is there somebody at the other end of its link? It is asked, and has a while to answer: until then yes."""
+        """Does the other end of its link answer? It is asked, and has a while to answer: until then yes."""
         session = self.core.sessions.get(peer)
         if session is None or peer not in self.links:
             return False
@@ -656,7 +656,7 @@ class Shell:
         return ""
 
     def serve(self, link: Link, hello: Hello) -> Any:
-        """Somebody who is not a member, on this host: the command line."""
+        """A client on this host that is not a member: the command line."""
         from peerlock.net.control.session import Client
 
         if not link.local:

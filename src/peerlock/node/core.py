@@ -23,7 +23,7 @@ pinged. If it does not answer within `patience_s`, it is named to the registry, 
 
 **Permission to hold.** A node asks the registry before it holds its first lock. A tick gives the permission back when
 nothing was held since the tick before: between half a second and a second after the last hold. In groups with leases the
-permission is the lease: `leased` says until when it runs, and `lapse` is its end, whoever notices it first. Then every hold
+permission is the lease: `leased` says until when it runs, and `lapse` is its end, wherever it is noticed first. Then every hold
 is lost, and left to other nodes.
 """
 
@@ -63,7 +63,7 @@ from peerlock.node.wire import (
 from peerlock.node.wire_algorithms import wire_algorithm
 
 TICK_S = 0.5
-SILENCE_S = 1.0  # before somebody is asked whether it is there
+SILENCE_S = 1.0  # before a peer is pinged
 PATIENCE_S = 1.5  # before who does not answer is named to the registry
 
 
@@ -116,7 +116,7 @@ class Shell(Protocol):
         """Call `on_withheld_due` then."""
 
     def spin(self, local_lock: LocalLock) -> None:
-        """Somebody waits there, and something has just been said or heard about it: do not fall asleep at once."""
+        """A caller waits for this lock, and a message about it has just been sent or received: spin before sleeping."""
 
     def learned(self, epoch: int, members: tuple[Peer, ...]) -> None: ...
 
@@ -315,7 +315,7 @@ class Core:
         return True
 
     def tell_the_view(self, session: Session) -> None:
-        """To somebody who seems to know only an older one."""
+        """To a peer that seems to know only an older one."""
         if not self.view_change.coming:
             return  # we do not know who is in it: we have just joined again
         self.send(session, NewView(self.view_change.known, self.view_change.coming))
@@ -328,7 +328,7 @@ class Core:
             if session.stuck:
                 self.alarm()
         if peer not in self.view_change.coming:
-            self.sessions.pop(peer, None)  # somebody who is in no view that we know of: it will say everything again
+            self.sessions.pop(peer, None)  # it is in no view that we know of, and will say everything again
             return
         self.shell.look(peer)
         if peer in self.view_change.coming and self.dials(peer) and peer in self.sessions:
@@ -549,7 +549,7 @@ class Core:
                 table.may_hold = table.open = False
                 self.shell.end_holding()
             self.used = table.grants
-        # What cannot be said to somebody may be what a third one waits for: a token that must pass through here.
+        # What cannot be said to a peer may be what a third node waits for: a token that must pass through here.
         waits = self.view_change.wedged or table.waiting() or any(session.stuck for session in self.sessions.values())
         if waits or (table.may_hold and not self.leases):
             self.alarm()
@@ -592,7 +592,7 @@ class Core:
             ticket.woken()
 
     def farewell(self, epoch: int, members: tuple[Peer, ...]) -> None:
-        """The view without us was decided; whoever misses this sees the link end."""
+        """The view without us was decided; a peer that misses this sees the link end."""
         for session in self.sessions.values():
             if epoch and session.peer in members:
                 self.send(session, NewView(epoch, members))

@@ -30,14 +30,14 @@ OLDEST = 1  # that is spoken, too
 LENGTH = struct.Struct(">I")
 LARGEST = 16 * 2**20  # bytes of a frame
 MOST_LOCKS = 50_000  # of a report or an answer, in one frame: 100 bytes each
-LARGEST_HELLO = 4096  # bytes of the first one, from somebody we do not know
+LARGEST_HELLO = 4096  # bytes of the first one, from a peer that is not known yet
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=0):
     oldest: int  # version that the sender speaks
     group: str
     peer: Peer
-    to: int = 0  # the id of whom this is meant for; 0: whoever listens there
+    to: int = 0  # the id of the peer that this is meant for; 0: any that listens there
     received: int = 0  # the last number that came from you
     sentence: str = ""  # why this is the last frame, if it is
     gone: bool = False  # and the group goes on without that incarnation
@@ -93,7 +93,7 @@ class Disagree(Struct, frozen=True, array_like=True, tag=3):
 
 
 class NewView(Struct, frozen=True, array_like=True, tag=9):
-    """A view was decided. News from somebody who is not in it; members learn of it by its reports."""
+    """A view was decided. News for a peer that is not in it; members learn of it by its reports."""
 
     epoch: int
     members: tuple[Peer, ...]
@@ -188,7 +188,7 @@ UNREADABLE = msgspec.DecodeError, UnicodeDecodeError, RecursionError
 
 
 def incompatible(oldest: int, newest: int) -> str:
-    """Why somebody who speaks these versions is not understood here; nothing: it is."""
+    """Why a peer that speaks these versions is not understood here; nothing: it is."""
     if oldest <= VERSION and newest >= OLDEST:
         return ""
     theirs = f"versions {oldest} to {newest}" if oldest < newest else f"version {oldest}"

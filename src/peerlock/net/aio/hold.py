@@ -45,7 +45,7 @@ class Hold(BaseHold):
         super().check()
 
     def detach(self) -> Hold:
-        """The hold outlives the body that it was taken in, and belongs to no task: whoever has it releases it."""
+        """The hold outlives the body that it was taken in, and belongs to no task: any code that has it may release it."""
         if self.state == HELD:
             self._owner = None
             self._lock._body_lost(self)

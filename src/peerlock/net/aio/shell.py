@@ -135,7 +135,7 @@ class AioShell(Shell):
         return table.may_hold and self._time() >= table.until
 
     def check_lease(self) -> None:
-        """If the lease is over, whoever looks next must see it, whether or not a timer had its turn."""
+        """If the lease is over, the next look must see it, whether or not a timer had its turn."""
         table = self.core.table
         if (
             self.forked or self.core.busy
@@ -193,7 +193,7 @@ class AioShell(Shell):
         self._listeners = []
 
     def _unknown(self, link: AioLink) -> None:
-        """Somebody has dialled and has not said who it is. It has a little time for that."""
+        """A connection that has not said who it is. It has a little time for that."""
         if self.closing:  # it came in while we went
             link.close()
             return

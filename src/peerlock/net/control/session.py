@@ -151,7 +151,7 @@ class Client:
             self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
 
     def renewed(self, until: float) -> None:
-        """The lease runs on: whoever works under a lock has until then, whatever becomes of this node."""
+        """The lease runs on: a command under a lock has until then, whatever becomes of this node."""
         for order in self.tickets.values():
             if order.state == HELD:
                 self.say(order.number, True, {"until": until})

@@ -1,7 +1,7 @@
 """What works under a lock: the process groups of commands, and how to end them.
 
-A command that `peerlock run` has started must not work on when the lock is another's, even if whoever held it for the
-command was killed. So a holder writes down the group before the command starts, and whoever takes the lock from the
+A command that `peerlock run` has started must not work on when the lock is another's, even if the process that held it for the
+command was killed. So a holder writes down the group before the command starts, and a process that takes the lock from the
 dead ends the group first.
 """
 
@@ -142,7 +142,7 @@ def end_process_group(words: bytes, owner: int) -> bool:
     rights = rights if owner == 0 else owner
     leader = _stat(number)
     if leader[0] not in "ZX" and leader[19] != start:
-        return True  # the number belongs to somebody else by now
+        return True  # the number belongs to another process by now
     if leader[0] in "ZX" and any(fields[2] == group and fields[3] != session for _, fields in _all()):
         return True  # so does the group's number
     for _ in range(200):

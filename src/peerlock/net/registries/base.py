@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Endpoint(Struct, frozen=True):
-    """Where somebody listens."""
+    """Where a peer listens."""
 
     path: str = ""  # a Unix socket
     host: str = ""
@@ -81,7 +81,7 @@ class Registry:
         return f"its certificate is for {certificate}"
 
     def greeted(self, peer: Peer, certificate: str | None) -> str | None:
-        """Somebody says to be that peer. Why it is not let in; None: it is."""
+        """A connection says to be that peer. Why it is not let in; None: it is."""
         return None
 
     def newest(self) -> View | None:
@@ -161,7 +161,7 @@ class Registry:
         """The node believes until then."""
 
     def lapsed(self) -> None:
-        """The node has noticed that its lease is over, and whoever held something was told."""
+        """The node has noticed that its lease is over, and its holders were told."""
 
     def close(self) -> None:
         """Nothing is used any more."""

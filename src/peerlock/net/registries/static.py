@@ -227,7 +227,7 @@ class StaticRegistry(Registry):
     # -- links -----------------------------------------------------------------------------------------
 
     def dial(self) -> None:
-        """Who starts dials everybody: somebody may still think that it has a link to an earlier incarnation of ours."""
+        """A node that starts dials all others: one may still have a link to an earlier incarnation of this node."""
         for name in self.order:
             if name != self.name and name not in self.present:
                 self.shell.dial(Peer(name, 0))

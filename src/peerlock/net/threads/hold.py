@@ -58,7 +58,7 @@ class Hold(BaseHold):
         return self._watch is not None and self._watch() is None
 
     def detach(self) -> Hold:
-        """The hold outlives the body that it was taken in, and belongs to no thread: whoever has it releases it."""
+        """The hold outlives the body that it was taken in, and belongs to no thread: any code that has it may release it."""
         self._owner = self._watch = None
         if self._thread is not None and self.state != LOST:
             bodies = self._lock.by_thread.get(self._thread, [])
@@ -154,7 +154,7 @@ class Hold(BaseHold):
             raise
 
     def woken(self) -> None:
-        wake = self._wake  # whoever asked may be about to forget it
+        wake = self._wake  # the thread that asked may be about to forget it
         if wake is not None and wake.locked():
             wake.release()
         if self.state == LOST:

@@ -125,7 +125,7 @@ class Lock:
                 raise
 
     def _not_by_the_holder(self, local_lock: LocalLock) -> None:
-        """Whoever holds it in its body would wait for itself."""
+        """A thread that holds the lock in its body would wait for itself."""
         me = threading.get_ident()
         for other in (local_lock.holder, *(local_lock.sharers or ())):
             if isinstance(other, Hold) and me in (other._thread, other._owner) and not other.is_abandoned:

@@ -107,7 +107,7 @@ class Node(ThreadShell):
             self.abandoned.popleft().hold._put_back()
 
     def upset(self, problem: BaseException) -> None:
-        """Somebody was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
+        """A thread was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
         if isinstance(problem, PeerlockError):
             return  # that is an answer
         core, table = self.core, self.core.table
@@ -122,7 +122,7 @@ class Node(ThreadShell):
         for local_lock in table.locks.values():
             lost += local_lock.lose(f"The lock {local_lock.name} is lost: {why}.")  # whatever it says of itself
             local_lock.queue = local_lock.want = None
-            local_lock.drop()  # whoever still has this object can do nothing with it
+            local_lock.drop()  # code that still has this object can do nothing with it
         table.locks, table.dirty, table.withheld = {}, {}, {}
         core.count(())
         core.alarmed = core.renewing = table.withheld_timer_set = False
@@ -144,7 +144,7 @@ class Node(ThreadShell):
         self.rejoin()
 
     def check_lease(self) -> None:
-        """If the lease is over, whoever looks next must see it, whether or not the reader had its turn."""
+        """If the lease is over, the next look must see it, whether or not the reader had its turn."""
         table = self.core.table
         if self.forked:
             return

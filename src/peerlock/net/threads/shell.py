@@ -210,7 +210,7 @@ class ThreadShell(Shell):
         return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # as `threading.Condition` does
 
     def after_fork(self) -> None:
-        self.mutex = threading.RLock()  # whoever had it is not here
+        self.mutex = threading.RLock()  # the thread that had it is not here
         super().after_fork()
 
     def descriptors(self) -> list[int]:
@@ -341,7 +341,7 @@ class ThreadShell(Shell):
         if where.path or is_numeric(where.host):
             self._connect(peer, where, [] if where.path else resolved(where))
         else:
-            # Whoever is asked for a name may take long, and this thread must not: it has the node's mutex.
+            # The look-up of a name may take long, and this thread must not: it has the node's mutex.
             threading.Thread(target=self._resolve, args=(peer, where), daemon=True, name="peerlock names").start()
 
     def _resolve(self, peer: Peer, where: Endpoint) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HEAD, unpack_length = LENGTH.size, LENGTH.unpack_from
 FIRST = 2048  # bytes of a link's buffer, until it needs more
 
-# Bytes that may wait to be sent. Whoever lets more pile up does not read, and must not cost the node its memory.
+# Bytes that may wait to be sent. A peer that lets more pile up does not read, and must not cost the node its memory.
 FOR_UNIDENTIFIED = 2**16
 FOR_A_CLIENT = LARGEST + 4 * 2**20  # one answer, however large, and a few small ones
 FOR_A_PEER = 64 * 2**20  # reports and what is sent again after a broken link
@@ -33,7 +33,7 @@ class Link:
 
     def __init__(self, shell: Shell, dialled: Peer | None) -> None:
         self.shell = shell
-        self.dialled = dialled  # whom we have dialled; None: somebody has dialled us
+        self.dialled = dialled  # the peer that we have dialled; None: it has dialled us
         self.peer: Peer | None = None  # who has greeted us
         self.client: Any = None  # what serves the other end, if it is not a member
         self.buffer = bytearray(FIRST)
@@ -89,7 +89,7 @@ class Link:
         return memoryview(self.buffer)[self.end :]
 
     def grow(self, size: int) -> None:
-        """A larger buffer. A new one: whoever reads into the old one may still have a view of it."""
+        """A larger buffer. A new one: a read into the old one may still have a view of it."""
         larger = bytearray(size)
         larger[: self.end] = self.buffer[: self.end]
         self.buffer, self.whole = larger, memoryview(larger)

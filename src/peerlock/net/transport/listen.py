@@ -60,7 +60,7 @@ class Listener:
                 if problem.errno in NO_ROOM:
                     self._rest(problem)
                     return
-                continue  # whoever came is gone
+                continue  # the connection is gone already
             made.setblocking(False)
             task = self.loop.create_task(self._take_in(made, str(address[0]) if self.tls is not None else ""))
             self.coming[task] = made
@@ -94,7 +94,7 @@ class Listener:
             with handshake_on(made):
                 await self.loop.connect_accepted_socket(self.make, made, ssl=self.tls, **timeouts)
         except ConnectionResetError:
-            pass  # whoever came has left without a word
+            pass  # it has left without a word
         except OSError as problem:
             self.complain(f"a connection from {host} was not let in: {reason(problem)}")
 

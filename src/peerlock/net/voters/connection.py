@@ -1,6 +1,6 @@
 """Connections to and between voters: frames in envelopes over TCP, with TLS where there is a certificate.
 
-Whoever wants to say something dials, and dials again when the line breaks. What is said while it is broken is lost:
+A side that wants to say something dials, and dials again when the connection breaks. What is said while it is broken is lost:
 everything here is said again when it matters. The first frame each way is a `VoterHello`; a line whose other end is not
 who it should be, or says what makes no sense, is closed with a sentence in the log of both.
 """
@@ -34,7 +34,7 @@ CONNECT_S = 1.0  # or a quarter of a lease: who is farther away than that cannot
 HELLO_S = 5.0
 CLOSE_S = 0.5  # for the other end to close, too
 AGAIN_S = (0.02, 0.1, 0.3, 0.5)
-WAITING = 4 * 2**20  # bytes for somebody who does not read
+WAITING = 4 * 2**20  # bytes for a peer that does not read
 
 
 class VoterConnection(asyncio.Protocol):
@@ -160,7 +160,7 @@ class VoterConnection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self.transport.abort)  # it may be in the middle of a write
 
     def other_end(self) -> str:
-        who = f"to the voter {self.dialled}" if self.dialled else f"from {self.name or 'somebody'}"
+        who = f"to the voter {self.dialled}" if self.dialled else f"from {self.name or 'a node without a name'}"
         return f"{who} at {self.host}"
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -176,7 +176,7 @@ class VoterConnection(asyncio.Protocol):
 
 
 class VoterPeer:
-    """Whoever has lines: a member, or a voter."""
+    """The owner of connections: a member, or a voter."""
 
     group = ""
     name = ""
@@ -193,7 +193,7 @@ class VoterPeer:
         return 0, 0
 
     def admit(self, connection: VoterConnection) -> None:
-        """Somebody has dialled, and has not said who it is."""
+        """A connection that has not said who it is."""
 
     def greeted(self, connection: VoterConnection, envelope: Envelope) -> None:
         pass

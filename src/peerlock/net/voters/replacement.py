@@ -138,7 +138,7 @@ class Replacements:
         given_up = [wanted.voters for wanted in self.waiting if wanted.connection is connection]
         self.waiting = [wanted for wanted in self.waiting if wanted.connection is not connection]
         if driver is not None and driver.voter.wanted in given_up:
-            driver.voter.wanted = ()  # whoever wanted it has gone; if it was proposed, it may still be decided
+            driver.voter.wanted = ()  # the operator has gone; if it was proposed, it may still be decided
             self.next_one()
 
 

@@ -95,7 +95,7 @@ class LocalLock(Participant):
         self.successor: NodeId | None = None  # who gets the lock after the one it was last passed on to
         self.left_at = 0.0  # when it was last left here
         self.withheld: list[tuple[NodeId, Wire]] = []  # requests that only the successor was told of
-        self.asked_at = inf  # when the group was asked for what somebody waits for here
+        self.asked_at = inf  # when the group was asked for what a caller waits for here
         self.waited = inf  # for how long this node waited, the last time that it had to
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class LocalLock(Participant):
                 table.spin(self)
 
     def due_at(self) -> float:
-        """When this node, if somebody waits here, is likely to be granted the lock: after as long as the last time."""
+        """When a waiter of this node is likely to be granted the lock: after as long as the last time."""
         return self.asked_at + self.waited if self.queue else inf
 
     def still_the_successor(self, now: float) -> None:
@@ -270,7 +270,7 @@ class LocalLock(Participant):
         self.before, self.quiet = None, False
 
     def may_share(self, ticket: Ticket) -> bool:
-        """A reader beside a reader, unless somebody waits who would then wait for ever."""
+        """A reader beside a reader, unless a waiter would then wait for ever."""
         return (
             ticket.mode == "read" == self.mode
             and not self.queue
@@ -377,7 +377,7 @@ class LocalLock(Participant):
             self.settled(now)
 
     def settled(self, now: float) -> None:
-        """Settle, and give the lock to whoever is first here."""
+        """Settle, and give the lock to the first waiter here."""
         table = self.table
         if now >= table.until:
             table.lapse(now)
@@ -433,7 +433,7 @@ class LocalLock(Participant):
         ticket.woken()
 
     def fail(self, error: PeerlockError) -> None:
-        """Whoever waits here waits in vain."""
+        """No waiter here can be granted the lock any more."""
         queue, self.queue = self.queue, None
         if not self.has:
             self.want = None
@@ -448,7 +448,7 @@ class LocalLock(Participant):
         self.asked_at = inf
 
     def lose(self, sentence: str) -> list[Ticket]:
-        """Whoever holds it here does not any more, and must be woken."""
+        """The holders here have lost it, and must be woken."""
         holders = [ticket for ticket in (self.holder, *(self.sharers or ())) if ticket is not None]
         for ticket in holders:
             self.table.losses += 1

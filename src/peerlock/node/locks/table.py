@@ -146,7 +146,10 @@ class LockTable:
             if local_lock.want is not None or me in self.opening.get(name, NOTHING).inside:
                 self.locks[name] = local_lock
             else:
-                local_lock.at, local_lock.free = "ending", False  # whoever still has this object looks for the new one
+                local_lock.at, local_lock.free = (
+                    "ending",
+                    False,
+                )  # code that still has this object looks for the new one
         self.withheld, self.withhold_s = {}, min(MAX_WITHHOLD_S, WITHHOLD_S_PER_MEMBER * (len(sessions) - 1))
         self.bound = max(self.limits.idle_locks, 2 * len(self.locks))
         self.looked = self.grants
@@ -172,7 +175,7 @@ class LockTable:
         return any(local_lock.clock > NEAR_THE_END for local_lock in self.locks.values())
 
     def unchoke(self, now: float) -> None:
-        """Go on asking, if whoever was far behind has caught up."""
+        """Go on asking, if the peer that was far behind has caught up."""
         if self.choked and not any(
             session is not None and len(session.kept) > MAX_UNACKED // 2 for session in self.sessions
         ):
@@ -214,7 +217,7 @@ class LockTable:
             ticket.woken()
 
     def lose(self, why: str) -> list[Ticket]:
-        """Others may hold from now on what was held here. Whoever held it is woken by the caller, when all of them are
+        """Others may hold from now on what was held here. The caller wakes the holders when all of them are
         marked: one may take its time, and another thread may look at the clock, or at its own hold, meanwhile.
         """
         ending = "It was held until now; others may hold it from now on."

@@ -149,7 +149,7 @@ class MembershipAgent:
             self.tick(now)
 
     def to_dial_early(self) -> None:
-        """Somebody who cannot reach a member would stop the group: it waits outside until it can."""
+        """A node that cannot reach a member would stop the group: it waits outside until it can."""
         missing = tuple(peer for peer in self.view.members if peer not in self.links)
         self.may_join(not missing)
         if missing:

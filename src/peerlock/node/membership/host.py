@@ -146,7 +146,7 @@ class HostMember:
         return newest is not None and newest.epoch >= self.highest and self.me not in newest.members
 
     def has_gone_on(self) -> bool:
-        """The newest view that this member knows is gone: because newer ones have taken its place, or somebody removed it."""
+        """The newest view that this member knows is gone: because newer ones have taken its place, or it was removed."""
         return max(self.epochs(), default=0) >= self.highest
 
     def put_away(self) -> None:
@@ -303,7 +303,7 @@ class HostMember:
         return epochs[-1] == epoch
 
     def change(self, even_if_the_same: bool = False, without: frozenset[int] = frozenset()) -> View | None:
-        """A view of all that are alive and want to be in it. The newest view, whoever decided it."""
+        """A view of all that are alive and want to be in it. The newest view, whichever member decided it."""
         for _ in range(TRIES):
             newest = self.newest()
             epoch, members = (newest.epoch, newest.members) if newest else (0, ())

@@ -70,5 +70,5 @@ class Lease(State):
         self.sent = self.confirmed = ()
 
     def end(self) -> None:
-        """It has run out, or whoever had it does not want it any more."""
+        """It has run out, or the member does not want it any more."""
         self.until, self.rests_on = -inf, 0

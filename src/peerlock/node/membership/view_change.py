@@ -1,7 +1,7 @@
 """Who the group is, epoch after epoch, as one member sees it.
 
 The papers' algorithms know one fixed group that never fails. So every lock runs inside a *view*: an epoch's number
-and the members of that epoch. When somebody crashes, joins or leaves, a registry decides the next view, and the group
+and the members of that epoch. When a member crashes, joins or leaves, a registry decides the next view, and the group
 moves there:
 
     epoch e runs --learn(e+1)--> wedged --all reports of e+1--> epoch e+1 runs
@@ -14,7 +14,7 @@ moves there:
 5. A member that knows of a newer epoch neither reports for an older one nor starts it. A joiner holds nothing.
 
 Why no two members are inside at once: each epoch is a legal run of its algorithm, cut off at different places at
-different members (1 and 4), and a prefix of a run that excludes, excludes. Whoever was inside at the cut and is in
+different members (1 and 4), and a prefix of a run that excludes, excludes. A member that was inside at the cut and is in
 e+1 has said so before e+1 started anywhere (2, 3), and entered at no later time (1); who is not in e+1 is dead, or
 the registry has made sure that it does not believe to be inside. So e+1 starts from a legal `inside`. Numbers 2, 3, 5
 leave no second story of e+1.

@@ -11,18 +11,18 @@ naming them.
 1. A voter accepts a view without m only when its own promises to m have run out, or m has said that it leaves. Who leaves
    has stopped believing before it says so, and never sends a heartbeat again.
 2. A voter that has accepted a view without m, or was asked to, renews m no more until that epoch is decided. Without the
-   first half somebody would believe who is not in the next view. Without the second two voters block each other for ever:
+   first half a member would hold that is not in the next view. Without the second two voters block each other for ever:
    one has accepted a view without m and may not take it back, the other renews m again and again and may not accept.
 3. A voter that was restarted has forgotten its promises. It supports every member until D after its start. So does one
    that was not a voter in the epoch before, or has not heard of that epoch and the voters have changed since.
 4. A proposer excludes the members that a majority no longer supports, or one end of a pair that cannot talk to each
-   other; it takes in those that a majority has heard of. If somebody has accepted a view, it proposes that one, as Paxos
+   other; it admits those that a majority has heard of. If a voter has accepted a view, it proposes that one, as Paxos
    has it.
 5. Who refuses a renewal because of an epoch that is not decided proposes in it itself.
-6. Somebody is admitted who has said that it knows the epoch before, and is in none: so no incarnation comes back.
+6. A peer is admitted if it has said that it knows the epoch before, and is in none: so no incarnation comes back.
 7. A voter that has accepted a view with other voters renews nobody until that is decided, and then only who knows it.
 
-Why whoever is excluded does not believe: m's lease rests on a heartbeat that a majority has confirmed, the view without m
+Why an excluded member holds nothing: m's lease rests on a heartbeat that a majority has confirmed, the view without m
 on a majority that has accepted it. Some voter is in both. It did not accept before its promise had run out, and then
 the lease that rests on it has, too (`peerlock.node.membership.lease`). After accepting it confirmed nothing (2).
 
@@ -90,7 +90,7 @@ class Voter(State):
     leavers: tuple[Peer, ...] = ()
     joiners: tuple[Peer, ...] = ()
     apart: tuple[tuple[Peer, Peer], ...] = ()  # the first cannot reach the second
-    renew: bool = False  # somebody wants a view with the same members
+    renew: bool = False  # a member wants a view with the same members
     wanted: tuple[tuple[str, str], ...] = ()  # the operator wants these voters
     # its own proposal
     ballot: int = 0
@@ -307,7 +307,7 @@ class Voter(State):
         self.value = self.choice()
         if self.value is None:
             if len(self.answers) == len(self.decided.voters):
-                self.give_up()  # else the next answer may tell of somebody to be excluded
+                self.give_up()  # else the next answer may name a member to be excluded
             return
         self.ask(out)
         self.vote_for_it(now, out)

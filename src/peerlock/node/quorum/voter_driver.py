@@ -17,7 +17,7 @@ from peerlock.node.peer import Peer
 from peerlock.node.quorum.messages import Ballot, Gossip, Heartbeat, HeartbeatAck, ViewDecided
 from peerlock.node.quorum.voter import Voter, VoterRecord
 
-BATCH_S = 0.005  # for whoever comes or goes at the same time
+BATCH_S = 0.005  # for others that join or leave at the same time
 STEP_S = 0.12  # that the next in the list waits longer
 AGAIN_S = 0.1  # to ask again who has not answered
 TRIES = 30  # of that, before a new ballot

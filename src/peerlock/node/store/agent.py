@@ -78,7 +78,7 @@ class StoreAgent(MembershipAgent):
                 self.maintained_at = now + min(0.2, self.lease_s / 8)
 
     def next_at(self, now: float) -> float:
-        # Somebody's time is up: at that moment, not with the next heartbeat.
+        # A member's time is up: at that moment, not with the next heartbeat.
         steady, patience = self.io.steady(), support_s(self.lease_s)
         ends = [since + patience - steady for _, _, since in self.member.seen if since + patience > steady]
         return max(now, min([self.heartbeat_at, *(now + left for left in ends)]))

@@ -118,7 +118,7 @@ class StoreMember(State):
         gone = tuple(peer.id for peer in decided.members if peer not in members)
         still = tuple(peer for peer in decided.leaving if peer in members)
         if len(still) == len(members):
-            still = ()  # somebody must be left who may renew
+            still = ()  # a member must be left that may renew
         view = View(decided.epoch + 1, tuple(sorted(members)), leaving=still, lease_s=lease_s)
         out.ask(Swap(self.next(), self.snapshot.revision, heartbeats, view, self.me.id if take_in else 0, gone))
         return True
