@@ -71,7 +71,7 @@ class NodeClosed(LockError):
 
 
 class AlreadyHeld(UsageError, RuntimeError):
-    """Whoever has the lock asked for it again, and would have waited for itself."""
+    """A task or thread that has the lock asked for it again, and would have waited for itself."""
 
 
 class Disagreement(UsageError):

@@ -61,7 +61,7 @@ class GuardedFile:
         return int(head[len(HEAD) :]), body
 
     def take(self, fence: int) -> bytes:
-        """The contents; and from now on whoever has a smaller fence is refused. `StaleFence` if we are the late one."""
+        """The contents. From now on a smaller fence is refused. `StaleFence` if this fence is smaller than one seen before."""
         self._check(fence)
         with self._alone() as path:
             last, data = self._read(path)
@@ -71,7 +71,7 @@ class GuardedFile:
             return data
 
     def write(self, fence: int, data: bytes) -> None:
-        """Replace the contents. `StaleFence` if somebody with a larger fence has been here: nothing is changed then."""
+        """Replace the contents. `StaleFence` if a larger fence was seen before: nothing is changed then."""
         self._check(fence, data)
         with self._alone() as path:
             self._compare(fence, self._read(path)[0])

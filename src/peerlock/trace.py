@@ -58,7 +58,7 @@ def told(message: Wire) -> str:
 
 
 class Recorder:
-    """Somebody who wants to know what happens. Every method does nothing; override those of interest."""
+    """Hears what happens in a run. Every method does nothing; override those of interest."""
 
     def run(self, about: Mapping[str, Any]) -> None: ...
 

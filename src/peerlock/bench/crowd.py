@@ -140,7 +140,7 @@ class Crowd:
         person.stopped_until = time.monotonic() + seconds
 
     def look_after(self) -> None:
-        """Whoever was stopped for long enough goes on."""
+        """A process that was stopped for long enough goes on."""
         for person in self.people:
             if person.stopped_until and time.monotonic() > person.stopped_until:
                 person.stopped_until = 0.0

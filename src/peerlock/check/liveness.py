@@ -28,7 +28,7 @@ Indices = NDArray[np.int64]
 
 
 class Lasso(Struct, frozen=True):
-    """Somebody starves: the way to the loop, and the loop."""
+    """A node starves: the way to the loop, and the loop."""
 
     node: NodeId
     stem: tuple[Step, ...]

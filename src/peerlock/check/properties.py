@@ -68,7 +68,7 @@ class Property:
 
 
 class LooksAtWhere(Property):
-    """Looks at nothing but where the nodes are and in which mode, whoever they are."""
+    """Looks at nothing but where the nodes are and in which mode; their names do not matter."""
 
     symmetric = True
     can_ignore = True
@@ -158,7 +158,7 @@ class PermissionsExclude(Property):
 
 
 class ClocksAreAhead(Property):
-    """HPR, proof of Theorem 3: whoever has received a request has a clock greater than its stamp."""
+    """HPR, proof of Theorem 3: a node that has received a request has a clock greater than its stamp."""
 
     name = "HPR-SF, the clocks"
     symmetric = can_ignore = True
@@ -175,7 +175,7 @@ class ClocksAreAhead(Property):
 
 
 class DijkstraInvariants(Property):
-    """EWD-P0, P1, P3, P6 between steps; P4, P5 of whoever a message is under way to; EWD-LINK.
+    """EWD-P0, P1, P3, P6 between steps; P4, P5 of the node that a message is under way to; EWD-LINK.
 
     P4 and P5 speak of the moment of receipt. A message under way may be received now, so they must hold for the addressee of
     every message in flight.

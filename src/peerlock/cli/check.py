@@ -194,7 +194,7 @@ def check(
 
 
 def _starvation(search: Search) -> tuple[str, Lasso | None]:
-    """Can somebody wait for ever? Only the whole graph can tell, and only one of moderate size in good time."""
+    """Can a node wait for ever? Only the whole graph can tell, and only one of moderate size in good time."""
     if not search.outcome.finished:
         return "unfinished", None
     if search.outcome.transitions > MOST_TRANSITIONS:

@@ -52,7 +52,7 @@ class Held:
 
 
 def under_lock(command: list[str], held: Held, name: str) -> int:
-    """Run it, and give its exit status. It starts only when whoever must end it knows its group."""
+    """Run it, and give its exit status. It starts only when the processes that must end it know its group."""
     ready, go = os.pipe()
     environment = {**os.environ, "PEERLOCK_LOCK": name, "PEERLOCK_FENCE": str(held.fence)}
     sys.stdout.flush()
@@ -156,7 +156,7 @@ def watch(child: int, held: Held) -> int:
 
 
 def was_lost(held: Held) -> bool:
-    """The command was killed: by whoever had to, because the lock was lost, before we heard of it?"""
+    """Was the command killed because the lock was lost, before this process heard of the loss?"""
     if held.remaining() <= 0:
         return True
     while held.pending() or select.select([held.channel], [], [], 0.1)[0]:

@@ -62,7 +62,7 @@ def film_of(plan: Plan) -> Film:
 
 
 def _written(experiment: Experiment) -> list[int]:
-    """When the files of somebody's own that it names were last written."""
+    """When the user's own files that it names were last written."""
     named = (experiment.algorithm.rpartition(":")[0], experiment.topology or "")
     return [path.stat().st_mtime_ns for path in map(Path, named) if path.is_file()]
 

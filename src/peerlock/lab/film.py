@@ -40,7 +40,7 @@ VERBS = ("deliver", "delay", "lose", "drop", "request", "release", "fire", "cras
 
 
 class Act(Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody did. `what` is the number of a message or of a node."""
+    """What the user did. `what` is the number of a message or of a node."""
 
     at: int  # before this frame
     verb: str
@@ -162,7 +162,7 @@ class _Camera:
                 ran.append(name)
 
     def harm(self) -> str:
-        """What went wrong: the algorithm gave up, two were inside, somebody waits in vain."""
+        """What went wrong: the algorithm gave up, two were inside, a node waits for ever."""
         if self.problem:
             return self.problem.rstrip(".")
         counted = Metrics()

@@ -210,7 +210,7 @@ _WORDS = {
 
 
 def in_the_page(sentence: str) -> str:
-    """The same sentence for somebody who has a form before him, and no options."""
+    """The same sentence for a user with a form instead of options."""
     return re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda found: _WORDS.get(found[0], found[0]), sentence)
 
 

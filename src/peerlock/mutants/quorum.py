@@ -54,7 +54,7 @@ class ForgetsWhatItPromised(Voter):
 
 
 class ProposesItsOwn(Voter):
-    """Although somebody has accepted something."""
+    """Although a voter has accepted something."""
 
     def choice(self) -> View | None:
         self.answers = tuple((name, replace(answer, accepted=None)) for name, answer in self.answers)
@@ -98,7 +98,7 @@ class TakesInWhoIsGone(Voter):
 
 
 class RenewsByName(Voter):
-    """Supports whoever has the name of a member."""
+    """Supports any peer that has the name of a member."""
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: float, out: VoterOutput) -> None:
         namesakes = [peer for peer in self.decided.members if _name(peer) == _name(heartbeat.peer)]

@@ -12,7 +12,7 @@ from peerlock.node.store.requests import Renew, Request, Snapshot, Swap
 
 
 class ComparesNoHeartbeats(StoreMember):
-    """Leaves somebody out, whether or not it has renewed since."""
+    """Excludes a member, whether or not it has renewed since."""
 
     def swap(self, steady: float, out: StoreOutput, take_in: bool = False) -> bool:
         blind: Any = _Blind(out)

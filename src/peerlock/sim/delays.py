@@ -92,7 +92,7 @@ def exponential(mean: float) -> Delay:
 
 
 def adversary(most: float) -> Delay:
-    """Somebody who reorders as much as a bound allows: half of the messages overtake all the others."""
+    """A network that reorders as much as a bound allows: half of the messages overtake all the others."""
 
     def make(random: Random) -> Draw:
         draw = random.random

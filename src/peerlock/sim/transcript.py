@@ -56,7 +56,7 @@ def play(text: str) -> str:
 
 
 class Stage:
-    """Nodes whose messages lie on the table until somebody delivers them."""
+    """Nodes whose messages lie on the table until the script delivers them."""
 
     def __init__(self) -> None:
         self.spec: Any = None

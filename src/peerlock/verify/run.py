@@ -83,7 +83,7 @@ def _alone(
 
 @contextlib.contextmanager
 def staged(plan: Plan) -> Iterator[Cluster]:
-    """Hosts, and whoever decides; the processes are not started yet. Everything is gone at the end."""
+    """Hosts, and what decides the views; the processes are not started yet. Everything is gone at the end."""
     count = plan.nodes + (plan.etcd_nodes if plan.registry == "etcd" else 0)
     directory = Path(tempfile.mkdtemp(prefix="peerlock-verify-"))
     if plan.registry == "host":

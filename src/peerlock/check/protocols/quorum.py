@@ -138,7 +138,7 @@ class Mouth:
             self.out.send(self.group.m, ack)
 
     def decided(self, view: View) -> None:
-        """m is not told: whoever does not know that it is excluded is the more dangerous."""
+        """m is not told: a member that does not know that it is excluded is the more dangerous."""
 
     def learned(self, view: View) -> None:
         pass

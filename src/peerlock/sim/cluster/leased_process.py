@@ -34,7 +34,7 @@ HEALED_S = 60.0  # after the faults: in virtual time, of a lease of `Plan.lease_
 
 class LeasedWorld(Nemesis):
     def decided(self, view: View) -> None:
-        """A view was decided: there is no other of its epoch, nobody in it was excluded before, and whoever it
+        """A view was decided: there is no other of its epoch, nobody in it was excluded before, and a member that it
         excludes believes nothing.
         """
         known = self.views.setdefault(view.epoch, view)
@@ -154,7 +154,7 @@ class LeasedWorld(Nemesis):
                 raise Broken(f"{voter.name} keeps too much: {at}")
 
     def is_gone(self, peer: Peer) -> bool:
-        """It is dead, or somebody new by now."""
+        """It is dead, or another incarnation by now."""
         process = self.by_peer[peer]
         return not process.alive or process.peer != peer
 

@@ -43,7 +43,7 @@ class ClusterNetwork(World):
         return Clock(1 + self.random.uniform(-RHO, RHO) * 0.99, self.random.uniform(0, 1000))
 
     def decided(self, view: View) -> None:
-        """Somebody has decided a view."""
+        """A view was decided."""
         raise NotImplementedError
 
     # -- processes and links -------------------------------------------------------------------------------

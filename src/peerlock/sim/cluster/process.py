@@ -276,7 +276,7 @@ class Registry:
             process.core.learn(self.epoch, self.members, self.world.now)
 
     def change(self, process: Process, without: tuple[Peer, ...] = (), even_if_the_same: bool = False) -> None:
-        """Decide a view of all who are there; whoever asks learns of it."""
+        """Decide a view of all processes that are there. The process that asks learns of it."""
         before = process.peer
         self.refresh(process)
         if process.peer != before:

@@ -262,7 +262,7 @@ class AgentShell:
 
 
 class VoterProcess:
-    """Somebody who votes, or may be asked to. Its record survives it, unless that is lost: then it never votes again."""
+    """A process that votes, or may be asked to. Its record survives it, unless that is lost: then it never votes again."""
 
     def __init__(self, world: ClusterNetwork, name: str) -> None:
         self.world, self.name = world, name
