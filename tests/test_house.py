@@ -73,7 +73,8 @@ def test_sizes() -> None:
     too_large = [f"{name}: {size}" for name, size, most in sizes if size > max(most, LARGER.get(name, 0))]
     assert too_large == [], "more than one thing may be in there"
     largest = {name: max(size for each, size, _ in sizes if each == name) for name in LARGER}
-    assert {name: size for name, size in largest.items() if size < LARGER[name]} == {}, "lower the number in LARGER"
+    low = {name: size for name, size in largest.items() if size < LARGER[name] - 10}
+    assert low == {}, "lower the number in LARGER"
 
 
 def test_every_file_begins_with_a_sentence() -> None:
