@@ -140,6 +140,8 @@ def test_who_is_told_that_it_holds_believes() -> None:
 def test_the_dead_believe_nothing() -> None:
     events = [line(0, "lease", until=9.0), line(1, "granted", fence=5)]
     assert beliefs("a", events, [(3.0, 1)])[0].end == 3.0
+    events.append(line(3.5, "writes", fence=5, value=1))  # it was alive then, whatever its killer noted
+    assert beliefs("a", events, [(3.0, 1)])[0].end == 3.5
 
 
 def test_overlaps_and_fences() -> None:

@@ -157,11 +157,14 @@ class Cluster:
 
     def kill(self, host: int) -> None:
         process = self.processes[host]
+        # Before the kill: on one host the next holder may be in before this process has its turn again. The last that the
+        # killed one has written down counts as well, so a hold that was another's while it lived is still found.
+        when = time.monotonic()
         process.kill()
         process.wait()
         if process.stdin is not None:
             process.stdin.close()
-        self.deaths.setdefault(self.name(host), []).append((time.monotonic(), process.pid))
+        self.deaths.setdefault(self.name(host), []).append((when, process.pid))
 
     def stop(self, host: int) -> None:
         if self.processes[host].poll() is None:

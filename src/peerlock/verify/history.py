@@ -92,8 +92,10 @@ def beliefs(node: str, events: list[dict[str, Any]], deaths: list[tuple[float, i
             assured[pid] = event["since"]
         elif what in ("released", "lost", "left", "lapsed") and pid in open_at:
             found.append(_belief(node, open_at.pop(pid), event["t"], what, leases.get(pid, []), assured[pid]))
+    alive = {event["pid"]: event["t"] for event in events}  # the last time of each
     for pid, event in open_at.items():
-        found.append(_belief(node, event, died.get(pid, inf), "died", leases.get(pid, []), assured[pid]))
+        end = max(died.get(pid, inf), alive[pid])
+        found.append(_belief(node, event, end, "died", leases.get(pid, []), assured[pid]))
     return found
 
 
