@@ -24,6 +24,8 @@ import peerlock.sync
 from peerlock.errors import LockLost, RegistryError
 from peerlock.net.files import directory_for
 from peerlock.net.processes.groups import end_process_groups, process_group_of
+from peerlock.net.registries.group_directory import GroupDirectory
+from peerlock.node.membership.files import RECORD_BYTES
 from processes import Member, members
 
 NOBODY = 65534
@@ -280,11 +282,32 @@ def test_only_what_belongs_to_the_owner_is_killed() -> None:
             words = process_group_of(command.pid)
             assert not end_process_groups(words, NOBODY), "a file of another user named it"
             assert command.poll() is None
+            of_a_client = process_group_of(command.pid, NOBODY)
+            assert not end_process_groups(of_a_client, 0), "root's node wrote it down for a client of another user"
+            assert command.poll() is None
         finally:
             command.kill()
     with subprocess.Popen(["sleep", "60"], process_group=0, user=NOBODY) as theirs:
         assert end_process_groups(process_group_of(theirs.pid), NOBODY)
         assert theirs.wait() == -signal.SIGKILL
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the test acts for two users")
+def test_a_member_file_of_another_user_ends_nothing_of_root(tmp_path: Path) -> None:
+    directory = GroupDirectory(tmp_path / "g", shared=True)
+    directory.make()
+    with subprocess.Popen(["sleep", "60"], process_group=0) as command:
+        try:
+            path = tmp_path / "g" / "members" / "theirs"
+            path.write_bytes(b"\n\n".ljust(RECORD_BYTES, b"\0") + process_group_of(command.pid))
+            os.chown(path, NOBODY, NOBODY)
+            file = directory.open("members/theirs")
+            assert file is not None
+            assert not directory.ended(file)
+            assert command.poll() is None
+            file.close()
+        finally:
+            command.kill()
 
 
 CLIENT = """

@@ -292,6 +292,20 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
         (f"{ATTACKS}::test_a_client_of_another_user_names_only_its_own_commands",),
     ),
     Mutant(
+        "a client's command is ended with the client's rights",
+        "peerlock.net.processes.groups",
+        "rights = rights if owner == 0 else owner",
+        "rights = owner",
+        (f"{ATTACKS}::test_only_what_belongs_to_the_owner_is_killed",),
+    ),
+    Mutant(
+        "a member's file ends processes with the rights of its owner",
+        "peerlock.net.registries.group_directory",
+        "RECORD_BYTES), file.owner)",
+        "RECORD_BYTES), os.geteuid())",
+        (f"{ATTACKS}::test_a_member_file_of_another_user_ends_nothing_of_root",),
+    ),
+    Mutant(
         "asyncio: a body that is cancelled before it begins gives the lock back",
         "peerlock.net.aio.lock",
         "                except BaseException:\n                    self._give_up(hold)\n                    raise\n",
