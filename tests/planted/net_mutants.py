@@ -315,8 +315,8 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "threads: a watch over each body gives back what a signal's handler left behind",
         "peerlock.net.threads.lock",
-        "            hold._watch = Abandoned(body_of(self), hold)\n",
-        "",
+        "            hold._watch = watch = watch_over(self)\n",
+        "            watch = watch_over(self)\n",
         ("net/test_misuse.py::test_a_handler_that_raises_before_the_first_step_of_the_end_leaves_no_hold",),
     ),
     Mutant(

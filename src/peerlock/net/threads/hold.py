@@ -200,14 +200,8 @@ class ExitOfBody:
         if owner is None:
             return lambda owner, kind, error, trace: owner._exit(kind, error)  # as contextlib.ExitStack calls it
         body = Body(owner)
-        owner._next_body[threading.get_ident()] = weakref.ref(body)
+        owner._next_watch[threading.get_ident()] = Abandoned(body, owner._abandoned)
         return body.exit
-
-
-def body_of(owner: Lock | LockAll) -> Body | Lock | LockAll:
-    """What lives as long as the block that begins. Without a `with` statement: the lock object itself."""
-    found = owner._next_body.pop(threading.get_ident(), None)
-    return (found and found()) or owner
 
 
 class Abandoned(weakref.ref[Any]):
@@ -219,12 +213,10 @@ class Abandoned(weakref.ref[Any]):
     """
 
     __slots__ = ("hold",)
-    hold: Hold
+    hold: Hold  # missing until `__enter__` has it
 
-    def __new__(cls, body: Body | Lock | LockAll, hold: Hold) -> Abandoned:
-        watch = super().__new__(cls, body, hold._lock._node.abandoned.append)
-        watch.hold = hold
-        return watch
 
-    def __init__(self, body: Body | Lock | LockAll, hold: Hold) -> None:
-        """`__new__` has done it."""
+def watch_over(owner: Lock | LockAll) -> Abandoned:
+    """The watch over the block that begins. Without a `with` statement: over the lock object itself."""
+    watch = owner._next_watch.pop(threading.get_ident(), None)
+    return Abandoned(owner, owner._abandoned) if watch is None or watch() is None else watch

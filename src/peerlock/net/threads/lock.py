@@ -24,14 +24,13 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from peerlock.contract import Mode
 from peerlock.errors import AlreadyHeld, LockTimeout, NodeClosed, PeerlockError, UsageError
 from peerlock.net.hold import already_held, not_in_time, other_algorithm, seconds
-from peerlock.net.threads.hold import Abandoned, Bodies, Body, ExitOfBody, Hold, body_of
+from peerlock.net.threads.hold import Abandoned, Bodies, ExitOfBody, Hold, watch_over
 from peerlock.net.yielding import YIELD_S
 from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import HELD, LOST, WAITING
@@ -49,7 +48,8 @@ class Lock:
         self.mode: Mode = mode
         self._node, self._wire_algorithm, self._priority = node, algorithm, priority
         self._bodies = Bodies(node, name)
-        self._next_body: dict[int, weakref.ref[Body]] = {}  # by thread: the block that is about to begin
+        self._next_watch: dict[int, Abandoned] = {}  # by thread: over the block that is about to begin
+        self._abandoned = node.abandoned.append
 
     def acquire(self, *, timeout: float | None = None) -> Hold:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
@@ -173,7 +173,8 @@ class Lock:
             if bodies:
                 bodies[:] = [other for other in bodies if other is None or not other.is_abandoned]
             bodies.append(hold)
-            hold._watch = Abandoned(body_of(self), hold)
+            hold._watch = watch = watch_over(self)
+            watch.hold = hold
         except BaseException:
             hold.detach()
             hold.give_up()
@@ -234,7 +235,8 @@ class LockAll:
     def __init__(self, locks: list[Lock]) -> None:
         self._locks = locks
         self._holds: list[Hold] = []
-        self._next_body: dict[int, weakref.ref[Body]] = {}
+        self._next_watch: dict[int, Abandoned] = {}
+        self._abandoned = locks[0]._abandoned if locks else list[Abandoned]().append
 
     def __enter__(self) -> tuple[Hold, ...]:
         try:
@@ -242,9 +244,10 @@ class LockAll:
                 hold = lock._asker()
                 self._holds.append(hold)
                 lock._acquire(hold, None)
-            body = body_of(self)
+            body = watch_over(self)()
             for hold in self._holds:
-                hold._watch = Abandoned(body, hold)
+                hold._watch = watch = Abandoned(body, self._abandoned)
+                watch.hold = hold
             return tuple(self._holds)
         except BaseException:
             self._give_back()

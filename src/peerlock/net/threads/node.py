@@ -104,7 +104,9 @@ class Node(ThreadShell):
 
     def tidy(self) -> None:
         while self.abandoned:
-            self.abandoned.popleft().hold._put_back()
+            hold = getattr(self.abandoned.popleft(), "hold", None)  # none if the lock was not granted
+            if hold is not None:
+                hold._put_back()
 
     def upset(self, problem: BaseException) -> None:
         """A thread was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
