@@ -79,7 +79,7 @@ async def compete(directory: str, number: int, of: int, profiled: bool) -> dict[
         await asyncio.sleep(0.5)
         lock, entries, changes, profile = node.lock("job"), 0, 0, cProfile.Profile(time.process_time)
         before = 0
-        sent = node.core.table.messages
+        sent = node._shell.core.table.messages
         since, until = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() + SECONDS
         if profiled:
             profile.enable()
@@ -89,7 +89,12 @@ async def compete(directory: str, number: int, of: int, profiled: bool) -> dict[
                 changes += hold.fence != before + 1  # somebody else had it in between
                 before = hold.fence
         profile.disable()
-        found = {"entries": entries, "changes": changes, "messages": node.core.table.messages - sent, **used(since)}
+        found = {
+            "entries": entries,
+            "changes": changes,
+            "messages": node._shell.core.table.messages - sent,
+            **used(since),
+        }
         if profiled:
             rows = pstats.Stats(profile).stats.items()  # type: ignore[attr-defined]
             whole = sum(row[2] for _, row in rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from peerlock.errors import UsageError, shown
 
 if TYPE_CHECKING:
-    from peerlock.net.shell import Shell
+    from peerlock.net.node import BaseNode
 
 
 def _client() -> Any:
@@ -28,14 +28,15 @@ def _client() -> Any:
 class Metrics:
     """A collector for `prometheus_client`: register it with any registry of that library."""
 
-    def __init__(self, node: Shell) -> None:
+    def __init__(self, node: BaseNode[Any]) -> None:
         _client()
         self.node = node
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        core, table = self.node.core, self.node.core.table
+        core = self.node._shell.core
+        table = core.table
         labels, values = ["group", "node"], [self.node.group, self.node.name]
 
         def counter(name: str, words: str, value: float) -> Any:
@@ -69,7 +70,7 @@ class Metrics:
         yield waits
 
 
-def serve(node: Shell, port: int) -> None:
+def serve(node: BaseNode[Any], port: int) -> None:
     """A page for Prometheus on loopback."""
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
         raise UsageError(f"Metrics need a port from 1 to 65535; got {shown(port)}.")

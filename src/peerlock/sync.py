@@ -12,6 +12,7 @@ from peerlock.net.settings import prepare
 from peerlock.net.threads.hold import Hold
 from peerlock.net.threads.lock import Lock, RWLock
 from peerlock.net.threads.node import Node, started
+from peerlock.net.threads.shell import ThreadShell
 
 P = ParamSpec("P")
 
@@ -35,7 +36,7 @@ def join(group: str, *, timeout: float | None = None, **options: Any) -> Node:
     except BaseException:
         registry.close()
         raise
-    return started(Node(registry, group, algorithm=prepared.algorithm, limits=prepared.limits), timeout)
+    return started(ThreadShell(registry, group, prepared.algorithm, prepared.limits), timeout)
 
 
 __all__ = ["Hold", "Lock", "Node", "RWLock", "join"]

@@ -30,6 +30,7 @@ from typing import Any, NoReturn, TypeVar
 
 from peerlock.errors import UsageError
 from peerlock.net.aio.node import Joining, Node
+from peerlock.net.aio.shell import AioShell
 from peerlock.net.registries.base import Endpoint, Registry, View
 from peerlock.net.transport.link import Link
 from peerlock.node.locks.ticket import Limits
@@ -123,22 +124,24 @@ class MemoryLink(Link):
 
     other: MemoryLink
 
-    def __init__(self, shell: MemoryNode, dialled: Peer | None) -> None:
+    shell: MemoryShell
+
+    def __init__(self, shell: MemoryShell, dialled: Peer | None) -> None:
         super().__init__(shell, dialled)
-        self.node, self.due = shell, 0.0
+        self.due = 0.0
 
     def write(self, data: bytes) -> None:
         if not self.closed:
-            loop, other = self.node._loop, self.other
+            loop, other = self.shell.loop, self.other
             # A little later than what was written before: of two timers of one moment either may come first.
-            other.due = nextafter(max(other.due, loop.time() + self.node.group_of.delay_s), inf)
+            other.due = nextafter(max(other.due, loop.time() + self.shell.group_of.delay_s), inf)
             loop.call_at(other.due, other.feed, data)
 
     def close(self) -> None:
         for end in (self, self.other):
             if not end.closed:
                 end.closed = True
-                self.node._loop.call_soon(end.node.lost, end)
+                self.shell.after(0.0, lambda end=end: end.shell.links.lost(end))  # type: ignore[misc]
 
 
 class MemoryRegistry(Registry):
@@ -156,7 +159,7 @@ class MemoryRegistry(Registry):
         return self.me
 
     def listeners(self) -> list[Any]:
-        assert self.me is not None and isinstance(self.shell, MemoryNode)
+        assert self.me is not None and isinstance(self.shell, MemoryShell)
         self.group.present[self.me] = self.shell
         return []
 
@@ -182,22 +185,22 @@ class MemoryRegistry(Registry):
         return self.change()
 
 
-class MemoryNode(Node):
-    """A node without sockets."""
+class MemoryShell(AioShell):
+    """The shell of a node without sockets."""
 
     def __init__(self, group: Group, registry: MemoryRegistry, algorithm: str, limits: Limits | None) -> None:
         self.group_of = group
-        super().__init__(registry, group.name, algorithm=algorithm, limits=limits)
+        super().__init__(registry, group.name, algorithm, limits)
 
     def connect(self, peer: Peer) -> None:
         other = self.group_of.present.get(peer)
-        if other is None or frozenset((self.name, peer.name)) in self.group_of.cuts:
-            self._loop.call_soon(self.not_connected, peer, "nobody is there")
+        if other is None or frozenset((self.core.me.name, peer.name)) in self.group_of.cuts:
+            self.after(0.0, lambda: self.links.not_connected(peer, "no node is there"))
             return
         here, there = MemoryLink(self, peer), MemoryLink(other, None)
         here.other, there.other = there, here
         self.group_of.links.append(here)
-        self._loop.call_soon(self.connected, here)
+        self.after(0.0, lambda: self.links.connected(here))
 
     def relisten(self) -> None:
         self.registry.listeners()
@@ -210,7 +213,7 @@ class Group:
         self.name, self.algorithm, self.delay_s = name, algorithm, delay_s
         self.number = 0
         self.view: View | None = None
-        self.present: dict[Peer, MemoryNode] = {}
+        self.present: dict[Peer, MemoryShell] = {}
         self.links: list[MemoryLink] = []
         self.cuts: set[frozenset[str]] = set()
 
@@ -219,21 +222,21 @@ class Group:
         if any(peer.name == name for peer in self.present):
             raise UsageError(f"{name} is there already.")
         spec = algorithm or self.algorithm
-        return await Joining(lambda: MemoryNode(self, MemoryRegistry(self, name), spec, limits))
+        return await Joining(lambda: MemoryShell(self, MemoryRegistry(self, name), spec, limits))
 
     def crash(self, node: Node) -> None:
         """The process of that node is gone, at once: what it held is nobody's."""
-        assert isinstance(node, MemoryNode)
-        node.closing = True
-        node.core.table.wedge()
-        self.present.pop(node.core.me, None)
-        for link in list(node.links.values()):
+        shell = node._shell
+        shell.closing = True
+        shell.core.table.wedge()
+        self.present.pop(shell.core.me, None)
+        for link in list(shell.links.by_peer.values()):
             link.close()
 
     def cut(self, one: Node, other: Node) -> None:
         """The link between the two breaks and cannot be made again until `heal`. What was under way is lost, for now."""
         self.cuts.add(frozenset((one.name, other.name)))
-        link = one.links.get(other.core.me)
+        link = one._shell.links.by_peer.get(other._shell.core.me)
         if link is not None:
             link.close()
 

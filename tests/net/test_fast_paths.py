@@ -13,12 +13,13 @@ import pytest
 import peerlock
 from peerlock.errors import LockError, LockLost
 from peerlock.net.aio.node import Joining, Node
+from peerlock.net.aio.shell import AioShell
 from peerlock.net.registries.host import HostRegistry
 from peerlock.net.registries.static import Tls
 from peerlock.net.settings import gather, leased_registry
-from peerlock.net.threads.node import Node as ThreadNode
+from peerlock.net.threads.link import ThreadLink
 from peerlock.net.threads.node import started
-from peerlock.net.threads.shell import ThreadLink
+from peerlock.net.threads.shell import ThreadShell
 from peerlock.net.transport.tls import tls_context
 from peerlock.node.peer import Peer
 from peerlock.node.quorum.messages import VoterHello, enveloped
@@ -41,12 +42,12 @@ def alone(tmp_path: Path, lease_s: float = 2.0, stall_s: float = 10.0) -> tuple[
 def on_the_fast_path(act: Callable[[Clock, Any], Any], tmp_path: Path) -> None:
     async def whole() -> None:
         clock, registry = alone(tmp_path)
-        node = await asyncio.wait_for(joined(Joining(lambda: Node(registry, "g"))), 20.0)
+        node = await asyncio.wait_for(joined(Joining(lambda: AioShell(registry, "g"))), 20.0)
         lock = node.lock("x")
         for _ in range(ENTRIES):
             async with lock:
                 pass
-        assert node.core.table.locks["x"].free
+        assert node._shell.core.table.locks["x"].free
         await act(clock, lock)
         await node.leave()
 
@@ -73,7 +74,7 @@ def test_the_end_of_a_body_tells_of_the_loss(tmp_path: Path) -> None:
 
 def test_a_thread_that_looks_is_told_at_once(tmp_path: Path) -> None:
     clock, registry = alone(tmp_path)
-    with started(ThreadNode(registry, "g"), 20.0) as node:
+    with started(ThreadShell(registry, "g"), 20.0) as node:
         hold = node.lock("x").acquire(timeout=20.0)
         clock.jump(10.0)
         assert not hold.held
@@ -84,7 +85,7 @@ def test_a_thread_that_looks_is_told_at_once(tmp_path: Path) -> None:
 def test_a_node_that_hangs_loses_its_lease(tmp_path: Path) -> None:
     async def whole() -> None:
         _, registry = alone(tmp_path, lease_s=0.5, stall_s=0.5)
-        node = await asyncio.wait_for(joined(Joining(lambda: Node(registry, "g"))), 20.0)
+        node = await asyncio.wait_for(joined(Joining(lambda: AioShell(registry, "g"))), 20.0)
         with pytest.raises(LockLost):
             async with node.lock("x"):
                 time.sleep(2.5)  # the loop does not run
@@ -111,8 +112,8 @@ def test_what_a_socket_does_not_take_at_once_follows(tmp_path: Path, monkeypatch
     send = ThreadLink.send
     monkeypatch.setattr(ThreadLink, "send", lambda link, data: send(link, data[:7]))
     with (
-        started(ThreadNode(HostRegistry("g", "anna", tmp_path), "g"), 20.0) as anna,
-        started(ThreadNode(HostRegistry("g", "ben", tmp_path), "g"), 20.0) as ben,
+        started(ThreadShell(HostRegistry("g", "anna", tmp_path), "g"), 20.0) as anna,
+        started(ThreadShell(HostRegistry("g", "ben", tmp_path), "g"), 20.0) as ben,
     ):
         assert ben.epoch == 2, "none of them had to be excluded"
         for node in (anna, ben, anna):
@@ -132,7 +133,7 @@ def test_a_certificate_is_for_one_name(whose: str, tmp_path: Path) -> None:
         words: dict[str, Any] = {"voters": voters, "tls": tls("anna"), "state": tmp_path / "anna", "first_start": True}
         node: Node = await asyncio.wait_for(joined(peerlock.join("g", name="anna", **words)), 20.0)
         if whose == "member":
-            address, to = node.core.me.address, node.core.me.id
+            address, to = node._shell.core.me.address, node._shell.core.me.id
             first = framed(Hello(OLDEST, "g", Peer("ben", 7, "127.0.0.1:1", 1), to, 0, newest=VERSION))
         else:
             address, first = voters["anna"], enveloped(0, 0, VoterHello(OLDEST, "g", "ben", False, newest=VERSION))

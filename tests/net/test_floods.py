@@ -189,8 +189,8 @@ def test_a_peer_that_asks_and_never_reads(tmp_path: Path, shell: str, caplog: py
 
     async def whole() -> None:
         anna, ben = await pair(tmp_path, shell)
-        link = next(iter(ben.links.values()))
-        hers = next(iter(anna.links.values()))
+        link = next(iter(ben._shell.links.by_peer.values()))
+        hers = next(iter(anna._shell.links.by_peer.values()))
         assert isinstance(link, AioLink)
         assert link.transport is not None
         link.transport.pause_reading()
@@ -233,7 +233,7 @@ def test_a_client_that_asks_and_never_reads(tmp_path: Path, shell: str, caplog: 
 
     async def whole() -> None:
         anna, ben = await pair(tmp_path, shell)
-        assert await asyncio.to_thread(pump, anna.registry.control) < 5000
+        assert await asyncio.to_thread(pump, anna._shell.registry.control) < 5000
         await until(lambda: "it does not read" in caplog.text)
         await until(lambda: not anna.clients)
         async with asyncio.timeout(20):

@@ -121,8 +121,8 @@ def test_a_loop_that_ended_without_leaving_is_dead(tmp_path: Path) -> None:
     async def forgetful() -> None:
         node = await peerlock.join("g", dir=tmp_path, name="a")
         await node.lock("x").acquire()
-        node._unlisten()
-        for link in node.links.values():
+        node._shell._unlisten()
+        for link in node._shell.links.by_peer.values():
             link.close()
 
     async def next_one() -> None:
@@ -347,7 +347,7 @@ def test_a_lock_whose_loop_has_ended_grants_nothing(tmp_path: Path) -> None:
         assert lock._local_lock.free
         kept.append(lock)
         kept.append(await node.lock("y").acquire())
-        node._unlisten()  # so that nothing is open that nobody closes
+        node._shell._unlisten()  # so that nothing is open that nobody closes
 
     async def two() -> None:
         with pytest.raises(UsageError, match="belongs to the event loop"):

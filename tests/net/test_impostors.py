@@ -18,9 +18,11 @@ import peerlock
 import peerlock.sync
 from peerlock.errors import RegistryError
 from peerlock.net.aio.node import Node
+from peerlock.net.aio.shell import AioShell
 from peerlock.net.registries.static import Tls
 from peerlock.net.settings import gather, registry_for
 from peerlock.net.threads.node import Node as ThreadNode
+from peerlock.net.threads.shell import ThreadShell
 from peerlock.net.transport.certificates import make_certificates
 from peerlock.net.transport.tls import tls_context
 from peerlock.net.voters.replacement import replace_voter
@@ -93,11 +95,11 @@ def read(link: socket.socket, count: int) -> bytes:
 
 def vanish(node: Node) -> None:
     """As if the process were gone: nobody is told, and the port is free."""
-    node.closing = True
-    node._unlisten()
-    for link in list(node.up):
+    node._shell.closing = True
+    node._shell._unlisten()
+    for link in list(node._shell.links.up):
         link.close()
-    node.registry.close()
+    node._shell.registry.close()
 
 
 def as_ben(body: bytes) -> bytes:
@@ -128,7 +130,7 @@ def test_nobody_answers_for_a_member(tmp_path: Path, certs: Path, shell: str, ca
             zoe = await asyncio.wait_for(joined(peerlock.join("g", **words("zoe", first_start=True))), 20)
         port = free_port()
         ben = await asyncio.wait_for(joined(peerlock.join("g", **words("ben", address=f"127.0.0.1:{port}"))), 20)
-        peer = ben.core.me
+        peer = ben._shell.core.me
         await until(lambda: len(zoe.members) == 2)
         vanish(ben)
         with eve(certs, port, as_ben) as told:
@@ -168,17 +170,17 @@ def test_nobody_says_for_a_node_of_the_list_that_another_is_dead(
 
     async def whole() -> None:
         with eve(certs, int(nodes["anna"].rpartition(":")[2]), dead) as told:
-            make = ThreadNode if shell == "threads" else Node
+            make = ThreadShell if shell == "threads" else AioShell
             node = make(registry_for("g", gather(**words)), "g")
-            if isinstance(node, ThreadNode):
+            if isinstance(node, ThreadShell):
                 node.reader.start()
                 with node.mutex:
-                    node.enter_group()
+                    node.membership.enter_group()
             else:
-                node.enter_group()
+                node.run(node.membership.enter_group)
             await until(lambda: len(told) > 2)
             await until(lambda: "its certificate is for eve" in caplog.text, 3)
-            if isinstance(node, ThreadNode):
+            if isinstance(node, ThreadShell):
                 await asyncio.to_thread(node.leave)
             else:
                 await node.leave()

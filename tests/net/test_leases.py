@@ -294,11 +294,11 @@ def test_without_its_watchdog_a_node_has_no_lease(place: Place) -> None:
     with peerlock.sync.join("g", **place.words("a"), watchdog=True) as node:
         with node.lock("x"):
             pass
-        assert isinstance(node.registry, LeasedRegistry)
-        assert node.registry.watchdog is not None
-        node.registry.watchdog.process.kill()
+        assert isinstance(node._shell.registry, LeasedRegistry)
+        assert node._shell.registry.watchdog is not None
+        node._shell.registry.watchdog.process.kill()
         end = time.monotonic() + 15
-        while node.core.table.may_hold:
+        while node._shell.core.table.may_hold:
             assert time.monotonic() < end, "its lease goes on"
             time.sleep(0.05)
 
@@ -347,7 +347,7 @@ def test_the_watchdog_imports_nothing_from_the_current_directory(tmp_path: Path,
 
 HEALTHY = "time.sleep(3); hold.release(); node.leave()"
 INTERRUPTED = """
-with node.mutex:
+with node._shell.mutex:
     node.upset(KeyboardInterrupt())  # as if a signal's handler had raised there: it joins again
 assert not hold.held
 with node.lock("x") as again:  # which takes a lease, in which nothing is held that the watchdog would have to end

@@ -101,13 +101,13 @@ async def test_who_had_to_wait_yields_sooner_for_a_while(group: Group) -> None:
     hold = await anna.lock("x").acquire()
     waiter = asyncio.create_task(ben.lock("x").acquire())
     await asyncio.sleep(1)
-    assert ben._pace.step == SOON_S
+    assert ben._shell.pace.step == SOON_S
     hold.release()
     (await waiter).release()
     turns = 0
-    while ben._pace.step < YIELD_S and turns < 100:
+    while ben._shell.pace.step < YIELD_S and turns < 100:
         turns += 1
-        ben._pace.yield_at = -1.0  # as if that time had passed
+        ben._shell.pace.yield_at = -1.0  # as if that time had passed
         async with ben.lock("x"):
             pass
     assert 5 < turns < 20
@@ -117,11 +117,11 @@ async def test_who_had_to_wait_yields_sooner_for_a_while(group: Group) -> None:
 async def test_who_had_to_wait_does_not_yield_before_its_body(group: Group) -> None:
     anna, ben, _ = await three(group)
     hold = await anna.lock("x").acquire()
-    ben._pace.yield_at = -1.0
+    ben._shell.pace.yield_at = -1.0
 
     async def body() -> float:
         async with ben.lock("x"):
-            return ben._pace.yield_at
+            return ben._shell.pace.yield_at
 
     waiter = asyncio.create_task(body())
     await asyncio.sleep(1)
@@ -377,8 +377,8 @@ async def test_leaving_loses_what_is_held_and_says_so(group: Group) -> None:
 
 
 def lose(node: Node, name: str) -> None:
-    for ticket in node.core.table.locks[name].lose(f"The lock {name} is lost, for this test."):
-        ticket.woken()
+    node._shell.core.table.locks[name].lose(f"The lock {name} is lost, for this test.")
+    node._shell.carry_out()
 
 
 @scenario
@@ -391,7 +391,7 @@ async def test_loss_cancels_the_body_and_a_cancel_from_outside_goes_on(group: Gr
 
     lost, cancelled = asyncio.create_task(body()), None
     await asyncio.sleep(1)
-    hold = anna.core.table.locks["x"].holder
+    hold = anna._shell.core.table.locks["x"].holder
     assert isinstance(hold, Hold)
     assert not hold.lost.is_set()
     lose(anna, "x")
@@ -451,7 +451,7 @@ async def test_idle_locks_are_forgotten(group: Group) -> None:
         async with ben.lock(f"lock-{number}"):
             pass
     await asyncio.sleep(1)
-    assert len(ben.core.table.locks) < 25
+    assert len(ben._shell.core.table.locks) < 25
     assert hold.held
     assert await ben.lock("kept").try_acquire(patience_s=1) is None
 
@@ -548,14 +548,14 @@ def test_cancellation_at_every_await_leaves_nothing_behind(kind: str, contended:
                 held.append(await ben.rwlock("rw").write().acquire())
                 for number, hold in enumerate(held):
                     asyncio.get_running_loop().call_later(1 + number, hold.release)
-            anna._pace.yield_at = 0.0
+            anna._shell.pace.yield_at = 0.0
             was = await Stepper(at).run(_use(anna, kind))
             await asyncio.sleep(10)
             # Whatever happened: everything can be had again by the others, at once.
             for name in ("x", "y", "z"):
                 (await ben.lock(name).acquire(timeout=5)).release()
             (await ben.rwlock("rw").write().acquire(timeout=5)).release()
-            assert not list(anna.core.table.busy())
+            assert not list(anna._shell.core.table.busy())
             return was
 
         if not run(whole()):
@@ -578,7 +578,7 @@ def test_cancelled_between_grant_and_wake_up_passes_the_lock_on(monkeypatch: pyt
 
         def woken(self: Hold) -> None:
             before(self)
-            if self._lock._node is ben:
+            if self._lock._shell is ben._shell:
                 granted.append(self.held)
                 first.cancel()  # granted, and its task has not run yet
 

@@ -169,7 +169,7 @@ def test_a_release_in_the_middle_of_the_core_waits_its_turn(tmp_path: Path) -> N
     async def whole() -> None:
         async with peerlock.join("g", dir=tmp_path) as node:
             hold = await node.lock("x").acquire()
-            node.core.busy = True  # as a finalizer finds it
+            node._shell.at_work = True  # as a finalizer finds it
             hold.release()
             assert hold.held
             with pytest.raises(UsageError, match="released before"):
@@ -278,7 +278,7 @@ def test_a_fault_at_every_line_of_acquire_leaks_no_ticket(tmp_path: Path) -> Non
                         hold.release()
                     await asyncio.sleep(0.001)
                     assert not any(
-                        local_lock.queue or local_lock.holder for local_lock in node.core.table.locks.values()
+                        local_lock.queue or local_lock.holder for local_lock in node._shell.core.table.locks.values()
                     ), (busy, line)
                     if not faulted:
                         break
@@ -323,13 +323,13 @@ def test_a_body_that_is_cancelled_before_it_begins_leaves_nothing_behind(tmp_pat
         async with peerlock.join("g", dir=tmp_path) as node:
             lock, ended = node.lock("x"), 0
             for _ in range(300):
-                node._pace.yield_at = 0.0  # a turn of the loop is due
+                node._shell.pace.yield_at = 0.0  # a turn of the loop is due
                 try:
                     async with asyncio.timeout(0), lock:
                         pass
                 except TimeoutError:
                     ended += 1
-                assert node.core.table.locks["x"].holder is None
+                assert node._shell.core.table.locks["x"].holder is None
             assert ended
 
     asyncio.run(whole())
@@ -347,11 +347,11 @@ def handler(*_):
         except peerlock.UsageError:
             pass
 signal.signal(signal.SIGALRM, handler)
-with node.mutex:  # the node's work is interrupted in the middle
+with node._shell.mutex:  # the node's work is interrupted in the middle
     signal.raise_signal(signal.SIGALRM)
 if sys.argv[2] == "leave":
-    node.reader.join(10)
-    assert not node.reader.is_alive()
+    node._shell.reader.join(10)
+    assert not node._shell.reader.is_alive()
 else:
     with node.lock("x"):
         node.status(0.05)
@@ -428,9 +428,8 @@ def test_a_grant_whose_lease_is_over_when_its_task_has_its_turn_is_lost(tmp_path
             hold = await node.lock("x").acquire()
             waiter = asyncio.create_task(node.lock("x").acquire())
             await asyncio.sleep(0.01)
-            table = node.core.table
             hold.release()  # granted; the task has not had its turn
-            table.until = node.now() - 1.0  # it was stopped for that long
+            node._shell.core.deadline.until = node._shell.now() - 1.0  # it was stopped for that long
             with pytest.raises(LockLost):
                 await waiter
 

@@ -132,7 +132,7 @@ def test_a_holder_that_is_heard_of_no_more(place: Place, how: str) -> None:
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
                 process.kill()
-            if isinstance(registry := anna.registry, StaticRegistry):
+            if isinstance(registry := anna._shell.registry, StaticRegistry):
                 await until(lambda: "cleo" not in registry.present)
                 registry.kick("cleo")
             hold = await anna.lock("x").acquire(timeout=15)
@@ -156,10 +156,10 @@ def test_who_comes_back_is_somebody_new(place: Place) -> None:
             await until(lambda: all(set(node.members) == set(NAMES) for node in nodes))
             async with nodes[2].lock("x") as hold:
                 fence = hold.fence
-            before = nodes[2].core.me
+            before = nodes[2]._shell.core.me
             await nodes[2].leave()
             nodes[2] = await place.join("cleo")
-            assert nodes[2].core.me.id != before.id
+            assert nodes[2]._shell.core.me.id != before.id
             async with nodes[2].lock("x") as hold:
                 assert hold.fence > fence
 

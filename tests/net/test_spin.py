@@ -172,8 +172,8 @@ def test_a_node_that_waits_stays_awake_if_waits_are_short_here_and_sleeps_if_the
             peerlock.join("g", dir=tmp_path, name="anna") as anna,
             peerlock.join("g", dir=tmp_path, name="ben") as ben,
         ):
-            awake = ben.spin
-            assert isinstance(awake, SpinPolicy)
+            awake = ben._shell.spin
+            assert awake is not None
             local_lock = None
             for waited, stays in ((inf, False), (0.0, True), (1.0, False)):
                 hold = await anna.lock("orders").acquire()
@@ -182,12 +182,12 @@ def test_a_node_that_waits_stays_awake_if_waits_are_short_here_and_sleeps_if_the
                     local_lock.waited = waited
                 waiter = asyncio.create_task(ben.lock("orders").acquire())
                 await asyncio.sleep(0)
-                assert ben.core.table.waiting()
+                assert ben._shell.core.table.waiting()
                 assert (awake.local_lock is not None) == stays
                 await until(lambda: awake.local_lock is None)
                 hold.release()
                 (await waiter).release()
-                local_lock = ben.core.table.locks["orders"]
+                local_lock = ben._shell.core.table.locks["orders"]
 
     asyncio.run(scenario())
 
@@ -196,6 +196,6 @@ def test_a_node_can_do_without(tmp_path: Path) -> None:
     async def scenario() -> None:
         tmp_path.chmod(0o700)
         async with peerlock.join("g", dir=tmp_path, spin=False) as node:
-            assert not isinstance(node.spin, SpinPolicy)
+            assert node._shell.spin is None
 
     asyncio.run(scenario())

@@ -21,6 +21,7 @@ from peerlock.net.aio.node import Node
 from peerlock.net.registries.static import StaticRegistry
 from peerlock.net.settings import gather, registry_for
 from peerlock.net.threads.node import Node as ThreadNode
+from peerlock.net.threads.shell import ThreadShell
 from peerlock.node import wire
 from places import files, joined, make_certs, until
 from ports import free_ports
@@ -101,10 +102,10 @@ def test_who_leaves_hangs_up_on_those_who_have_not_answered(tmp_path: Path, shel
             asyncio.run(ben())
             return
         settings = gather(None, name="ben", nodes=place.nodes, state=tmp_path / "ben.json")
-        node = ThreadNode(registry_for("g", settings), "g")
+        node = ThreadShell(registry_for("g", settings), "g")
         node.reader.start()
         with node.mutex:
-            node.enter_group()
+            node.membership.enter_group()
         with listens(server) as heard:
             node.leave()
             assert heard.recv(1) == b""
@@ -128,15 +129,19 @@ def test_a_socket_that_could_not_be_made_is_tried_again(tmp_path: Path, monkeypa
     class Scarce(socket.socket):
         def __init__(self, *what: Any, **more: Any) -> None:
             nonlocal fails
-            if threading.current_thread() in (anna.reader, ben.reader) and not more.get("fileno") and fails < 2:
+            if (
+                threading.current_thread() in (anna._shell.reader, ben._shell.reader)
+                and not more.get("fileno")
+                and fails < 2
+            ):
                 fails += 1
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             super().__init__(*what, **more)
 
     monkeypatch.setattr(socket, "socket", Scarce)
     for node in (anna, ben):
-        with node.mutex:
-            for link in list(node.links.values()):
+        with node._shell.mutex:
+            for link in list(node._shell.links.by_peer.values()):
                 link.close()
     asyncio.run(until(lambda: fails == 2))
     for node in (anna, ben):
@@ -148,11 +153,11 @@ def test_a_socket_that_could_not_be_made_is_tried_again(tmp_path: Path, monkeypa
 
 def crash(node: Node) -> None:
     """As if the process were gone: links and files are closed, and nobody is told."""
-    node.closing = True
-    node._unlisten()
-    for link in list(node.up):
+    node._shell.closing = True
+    node._shell._unlisten()
+    for link in list(node._shell.links.up):
         link.close()
-    node.registry.close()
+    node._shell.registry.close()
 
 
 def test_a_crash_blocks_until_the_node_is_back(tmp_path: Path) -> None:
@@ -180,16 +185,16 @@ def test_the_operator_says_that_a_node_is_dead(tmp_path: Path) -> None:
         place = Place(tmp_path, "anna", "ben", "cleo")
         anna, ben, cleo = await place.all()
         with pytest.raises(UsageError, match="cleo is alive"):
-            anna.registry.kick("cleo")
+            anna._shell.registry.kick("cleo")
         with pytest.raises(UsageError, match="not on the list"):
-            anna.registry.kick("dora")
+            anna._shell.registry.kick("dora")
         await anna.lock("x").acquire()
         crash(anna)  # the first of the list, which decides
-        await until(lambda: "anna" in ben.registry.waits_for())
+        await until(lambda: "anna" in ben._shell.registry.waits_for())
         waiter = asyncio.create_task(cleo.lock("x").acquire())
         await asyncio.sleep(0.2)
         assert not waiter.done()
-        assert "make sure that it is off" in cleo.registry.kick("anna")
+        assert "make sure that it is off" in cleo._shell.registry.kick("anna")
         assert (await asyncio.wait_for(waiter, 10)).held
         assert ben.members == ("ben", "cleo")
         anna = await place.join("anna")
@@ -210,16 +215,16 @@ def test_old_news_of_who_is_absent_is_not_heeded(tmp_path: Path) -> None:
         await cleo.leave()
         await until(lambda: anna.members == ben.members == ("anna", "ben"))
         crash(ben)
-        await until(lambda: "ben" in anna.registry.waits_for())
-        anna.registry.kick("ben")
+        await until(lambda: "ben" in anna._shell.registry.waits_for())
+        anna._shell.registry.kick("ben")
         cleo = await place.join("cleo")
         hold = await asyncio.wait_for(cleo.lock("x").acquire(), 10)
         assert hold.held
-        for link in list(cleo.links.values()):  # cut off, and alive
-            cleo.registry.nodes = {
-                **cleo.registry.nodes,
-                "anna": cleo.registry.nodes["cleo"],
-                "ben": cleo.registry.nodes["cleo"],
+        for link in list(cleo._shell.links.by_peer.values()):  # cut off, and alive
+            cleo._shell.registry.nodes = {
+                **cleo._shell.registry.nodes,
+                "anna": cleo._shell.registry.nodes["cleo"],
+                "ben": cleo._shell.registry.nodes["cleo"],
             }
             link.close()
         cleo._unlisten()
@@ -241,17 +246,17 @@ def test_a_node_that_was_taken_for_dead_and_lives_loses_everything_and_joins_aga
         place = Place(tmp_path, "anna", "ben", "cleo")
         anna, ben, cleo = await place.all()
         hold = await cleo.lock("x").acquire()
-        dial = cleo.dial
-        cleo.dial = lambda peer: None  # type: ignore[method-assign]
-        for link in list(cleo.links.values()):
+        dial = cleo._shell.links.dial
+        cleo._shell.links.dial = lambda peer: None  # type: ignore[method-assign]
+        for link in list(cleo._shell.links.by_peer.values()):
             link.close()
-        await until(lambda: "cleo" in ben.registry.waits_for())
+        await until(lambda: "cleo" in ben._shell.registry.waits_for())
         crash(anna)
         anna = await place.join("anna", assume_dead=("cleo",))
         assert anna.members == ("anna", "ben")
-        cleo.dial = dial  # type: ignore[method-assign]
+        cleo._shell.links.dial = dial  # type: ignore[method-assign]
         for name in ("anna", "ben"):
-            cleo.dial(type(cleo.core.me)(name, 0))
+            cleo._shell.links.dial(type(cleo._shell.core.me)(name, 0))
         await until(lambda: anna.members == ben.members == cleo.members == ("anna", "ben", "cleo"))
         assert hold.lost.is_set()
         for node in (anna, ben, cleo):

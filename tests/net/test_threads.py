@@ -209,8 +209,8 @@ while time.monotonic() < end:
         interrupted += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    with a.mutex:
-        left = a.core.table.locks["x"].holder if "x" in a.core.table.locks else None
+    with a._shell.mutex:
+        left = a._shell.core.table.locks["x"].holder if "x" in a._shell.core.table.locks else None
     if left is not None and left.state == 1:
         left.release()  # granted, and interrupted before anybody had it
     found = lock.try_acquire(patience_s=10)
@@ -256,10 +256,10 @@ def test_an_outer_body_is_told_of_its_loss_whatever_happens_within(tmp_path: Pat
     with group(tmp_path, "a") as (node,):
         lock = node.lock("x")
         with pytest.raises(LockLost, match="for this test"), lock:
-            with node.mutex:
-                for ticket in node.core.table.locks["x"].lose("The lock x is lost, for this test."):
-                    ticket.woken()
-                node.core.table.locks["x"].settled(node.now())
+            with node._shell.mutex:
+                node._shell.core.table.locks["x"].lose("The lock x is lost, for this test.")
+                node._shell.core.table.locks["x"].settled(node._shell.now())
+                node._shell.carry_out()
             with lock as inner:
                 assert inner.held
             assert not inner.held
@@ -268,14 +268,14 @@ def test_an_outer_body_is_told_of_its_loss_whatever_happens_within(tmp_path: Pat
 @pytest.mark.parametrize("frame", [b"\x91" * 3000, b"\xc1"])
 def test_nonsense_ends_the_link_and_not_the_node(tmp_path: Path, frame: bytes) -> None:
     with group(tmp_path, "a") as (node,):
-        path = node.registry.endpoint(node.core.me).path
+        path = node._shell.registry.endpoint(node._shell.core.me).path
         with socket.socket(socket.AF_UNIX) as made:
             made.connect(path)
             made.sendall(LENGTH.pack(len(frame)) + frame)
             made.settimeout(5)
             while made.recv(4096):
                 pass
-        assert node.reader.is_alive()
+        assert node._shell.reader.is_alive()
         assert node.lock("x").acquire(timeout=5).held
 
 
@@ -304,7 +304,7 @@ def test_a_node_that_was_interrupted_joins_again_and_its_waiters_ask_again(tmp_p
         waiter.start()
         while not b.waiting:
             time.sleep(0.01)
-        with b.mutex:
+        with b._shell.mutex:
             b.upset(KeyboardInterrupt())
         assert lost.lost.is_set()
         with pytest.raises(LockLost, match="a signal's handler raised"):
@@ -319,16 +319,16 @@ def test_a_node_that_was_interrupted_is_reminded_again_of_what_it_holds_back(tmp
     """Else a request that has missed its successor waits for ever: nobody else is told of it."""
     with group(tmp_path, *"abcde") as nodes:
         node = nodes[0]
-        with node.mutex:
-            node.core.table.withheld_timer_set = True  # interrupted right there
+        with node._shell.mutex:
+            node._shell.core.table.withheld_timer_set = True  # interrupted right there
             node.upset(KeyboardInterrupt())
         node.lock("x").acquire(timeout=10).release()
-        local_lock = node.core.table.locks["x"]
-        with node.mutex:
-            local_lock.left_at, local_lock.waited = node.now(), 0.0
-            node.core.table.withhold(local_lock)
+        local_lock = node._shell.core.table.locks["x"]
+        with node._shell.mutex:
+            local_lock.left_at, local_lock.waited = node._shell.now(), 0.0
+            node._shell.core.table.withhold(local_lock)
         end = time.monotonic() + 10
-        while node.core.table.withheld:
+        while node._shell.core.table.withheld:
             assert time.monotonic() < end, "no reminder came"
             time.sleep(0.01)
 
@@ -337,11 +337,11 @@ def test_a_command_that_waits_at_a_node_that_was_interrupted_is_told(tmp_path: P
     """And its place in the queue of what was forgotten does no harm when it goes."""
     with group(tmp_path, "a", "b") as (a, b):
         hold = a.lock("x").acquire()
-        caller = Caller(Path(a.registry.endpoint(a.core.me).path), "g")
+        caller = Caller(Path(a._shell.registry.endpoint(a._shell.core.me).path), "g")
         caller.send("acquire", lock="x", mode="")
-        while not a.core.table.locks["x"].queue:
+        while not a._shell.core.table.locks["x"].queue:
             time.sleep(0.01)
-        with a.mutex:
+        with a._shell.mutex:
             a.upset(KeyboardInterrupt())
         assert not hold.held
         answer = caller.read()
@@ -362,13 +362,13 @@ def test_a_leave_that_is_interrupted_closes_all_the_same(tmp_path: Path, monkeyp
         def interrupted() -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(a.registry, "leave", interrupted)
+        monkeypatch.setattr(a._shell.registry, "leave", interrupted)
         with pytest.raises(KeyboardInterrupt):
             a.leave()
         a.leave()
         assert not hold.held
-        a.reader.join(10)
-        assert not a.reader.is_alive()
+        a._shell.reader.join(10)
+        assert not a._shell.reader.is_alive()
         assert b.lock("x").acquire(timeout=10).fence > hold.fence
 
 
@@ -387,8 +387,8 @@ def test_a_lapse_that_is_interrupted_leaves_nobody_with_a_hold(
             return real(self, *words)
 
         monkeypatch.setattr(LocalLock, interrupted, once)
-        with a.mutex:
-            a.core.table.until = a.now()  # as if there were a lease
+        with a._shell.mutex:
+            a._shell.core.deadline.until = a._shell.now()  # as if there were a lease
         with pytest.raises((KeyboardInterrupt, LockLost)):
             holds[0].check()
         assert len(times) >= 2

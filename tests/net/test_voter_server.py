@@ -222,8 +222,8 @@ def test_a_leave_that_is_cut_short_closes_all_the_same(tmp_path: Path) -> None:
         await c.leave()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(a.leave(), 0.3)
-        assert a.registry.heartbeat_thread.stopped
-        assert not a.registry.voter_server.server.is_serving()
+        assert a._shell.registry.heartbeat_thread.stopped
+        assert not a._shell.registry.voter_server.server.is_serving()
         again = asyncio.ensure_future(joined("a"))  # the record is nobody's: it is not refused
         await asyncio.sleep(0.5)
         assert not again.done()

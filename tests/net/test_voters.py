@@ -146,7 +146,7 @@ def test_without_a_majority_nothing_is_granted_and_the_status_says_why(tmp_path:
                 pass
             group.kill("v1")
             group.kill("v3")
-            await until(lambda: not nodes[0].core.table.may_hold and not nodes[1].core.table.may_hold)
+            await until(lambda: not nodes[0]._shell.core.table.may_hold and not nodes[1]._shell.core.table.may_hold)
             for node in nodes:
                 with pytest.raises(LockTimeout):
                     await node.lock("x").acquire(timeout=0.3)
@@ -155,7 +155,7 @@ def test_without_a_majority_nothing_is_granted_and_the_status_says_why(tmp_path:
             group.start("v3")
             async with asyncio.timeout(15), nodes[1].lock("x"):
                 pass
-            await until(lambda: not nodes[0].registry.waits_for())
+            await until(lambda: not nodes[0]._shell.registry.waits_for())
 
     with voters(tmp_path) as group:
         asyncio.run(whole(group))
@@ -230,7 +230,7 @@ def test_a_voter_is_replaced(tmp_path: Path) -> None:
             await asyncio.sleep(1.5 * LEASE_S)
             async with asyncio.timeout(20), nodes[0].lock("x"):
                 pass
-            registry: Any = nodes[0].registry
+            registry: Any = nodes[0]._shell.registry
             assert [name for name, _ in registry.agent.view.voters] == ["v1", "v2", "v4"]
             again = await asyncio.to_thread(
                 CliRunner().invoke, app.app,

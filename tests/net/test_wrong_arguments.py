@@ -175,7 +175,7 @@ def locked(kind: Threads, other: Member, busy: bool, free_after_s: float = 2.0) 
 
 def tickets(kind: Threads, name: str) -> tuple[int, Any, Any]:
     def look(node: Any) -> tuple[int, Any, Any]:
-        local_lock = node.core.table.locks.get(name)
+        local_lock = node._shell.core.table.locks.get(name)
         return (
             (len(local_lock.queue or ()), local_lock.holder, local_lock.sharers)
             if local_lock is not None
@@ -313,7 +313,7 @@ def test_what_are_no_names(kind: Threads, other: Member, busy: bool, value: Any)
 def test_what_is_no_time_for_a_status(kind: Threads, value: Any) -> None:
     with pytest.raises(UsageError, match="wait_s"):
         kind.do(lambda node: node.status(value))
-    assert kind.do(lambda node: (dict(node.core.answers), dict(node.asking))) == ({}, {})
+    assert kind.do(lambda node: (dict(node._shell.core.answers), dict(node._shell.asking))) == ({}, {})
     assert kind.do(lambda node: node.status(1)).complete
 
 

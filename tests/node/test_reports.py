@@ -55,7 +55,7 @@ def test_a_waiter_is_not_starved_while_members_come_and_go(algorithm: str) -> No
 
 
 def lying(node: Any, *more: LockReport) -> Callable[..., tuple[LockReport, ...]]:
-    real = node.core.table.report
+    real = node._shell.core.table.report
     return lambda now: (*real(now), *more)
 
 
@@ -67,8 +67,8 @@ def test_a_report_that_lies_costs_the_lock_it_lies_about(lie: LockReport) -> Non
         group = Group()
         anna, ben, liar = await group.join("anna"), await group.join("ben"), await group.join("liar")
         hold = await anna.lock("x").acquire()
-        truth = liar.core.table.report
-        table: Any = liar.core.table
+        truth = liar._shell.core.table.report
+        table: Any = liar._shell.core.table
         table.report = lying(liar, lie)
         ben.collect()  # a new epoch
         await asyncio.sleep(5)
@@ -100,7 +100,7 @@ def test_who_waited_longest_comes_first() -> None:
 
 
 def test_a_report_that_one_frame_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peerlock.node.core.MOST_LOCKS", 10)
+    monkeypatch.setattr("peerlock.node.membership.reports.MOST_LOCKS", 10)
 
     async def whole() -> None:
         group = Group()
@@ -141,7 +141,7 @@ def test_a_clock_that_no_lock_can_have_is_not_taken_over() -> None:
         async with liar.lock("x"):
             waiter = asyncio.create_task(anna.lock("x").acquire(timeout=60))
             await asyncio.sleep(1)
-            liar.core.table.locks["x"].clock = 2**40
+            liar._shell.core.table.locks["x"].clock = 2**40
         hold = await waiter
         assert hold.fence < (anna.epoch + 1) << 31
         hold.release()

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 from peerlock.node.core import Core
+from peerlock.node.effects import BeginHolding, WithheldDueAt
 from peerlock.node.locks.local_lock import SUCCESSOR_KNOWN_S, LocalLock
 from peerlock.node.locks.table import WITHHOLD_S_PER_MEMBER
 from peerlock.node.locks.ticket import HELD, WAITING, Ticket
@@ -16,27 +17,31 @@ from peerlock.node.wire_algorithms import DEFAULT, wire_algorithm
 
 
 class _Shell:
+    """Puts writes under way, allows to hold, and notes reminders."""
+
     def __init__(self, group: Group, me: Peer) -> None:
-        self.group, self.me = group, me
+        self.group = group
+        self.core = Core(me, "g", None, group.now)
         self.reminders: list[float] = []
+
+    def carry_out(self) -> None:
+        core = self.core
+        for effect in core.effects:
+            if isinstance(effect, WithheldDueAt):
+                self.reminders.append(effect.when)
+        held_back = any(isinstance(effect, BeginHolding) for effect in core.effects)
+        core.effects.clear()
+        if held_back:
+            core.holding_allowed(self.group.now)
+            self.carry_out()
+        for peer, data in core.take_writes():
+            self.write(peer, data)
 
     def write(self, peer: Peer, data: bytes) -> None:
         while data:
             (length,) = LENGTH.unpack_from(data)
             frame, data = data[LENGTH.size : LENGTH.size + length], data[LENGTH.size + length :]
-            self.group.under_way.append((self.me, peer, frame))
-
-    def begin_holding(self) -> bool:
-        return True
-
-    def withheld_due_at(self, when: float) -> None:
-        self.reminders.append(when)
-
-    def confirms(self, epoch: int, members: tuple[Peer, ...]) -> bool:
-        return True
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *words: None
+            self.group.under_way.append((self.core.me, peer, frame))
 
 
 class Group:
@@ -46,8 +51,8 @@ class Group:
         self.peers = tuple(Peer(f"n{number}", number) for number in range(1, size + 1))
         self.under_way: deque[tuple[Peer, Peer, bytes]] = deque()
         self.now = 100.0
-        self.shells: dict[Peer, Any] = {peer: _Shell(self, peer) for peer in self.peers}
-        self.cores = {peer: Core(peer, "g", shell, None, self.now) for peer, shell in self.shells.items()}
+        self.shells = {peer: _Shell(self, peer) for peer in self.peers}
+        self.cores = {peer: shell.core for peer, shell in self.shells.items()}
         self.learn(1, self.peers)
 
     def learn(self, epoch: int, members: tuple[Peer, ...]) -> None:
@@ -56,28 +61,29 @@ class Group:
             for other in members:
                 if other != peer and not self.cores[peer].session(other).linked:
                     self.cores[peer].linked(other, 0, self.now)
-            self.cores[peer].flush()
+            self.shells[peer].carry_out()
         self.deliver()
 
     def deliver(self) -> None:
         while self.under_way:
             source, to, frame = self.under_way.popleft()
-            self.cores[to].receive(source, opened(frame), self.now)
-            self.cores[to].flush()
+            core = self.cores[to]
+            view = core.receive(source, opened(frame), self.now)
+            assert view is None
+            self.shells[to].carry_out()
 
     def local_lock(self, peer: Peer) -> LocalLock:
         return self.cores[peer].table.local_lock("job", wire_algorithm(DEFAULT))
 
     def ask(self, peer: Peer) -> Ticket:
         ticket = Ticket()
-        self.local_lock(peer).acquire(ticket, self.now)
-        self.cores[peer].flush()
+        self.cores[peer].acquire(self.local_lock(peer), ticket, self.now)
+        self.shells[peer].carry_out()
         return ticket
 
     def release(self, peer: Peer, ticket: Ticket) -> None:
-        assert ticket.local_lock is not None
-        ticket.local_lock.release(ticket, self.now)
-        self.cores[peer].flush()
+        self.cores[peer].release(ticket, self.now)
+        self.shells[peer].carry_out()
 
     def messages(self) -> int:
         return sum(core.table.messages for core in self.cores.values())
@@ -156,7 +162,7 @@ def test_what_came_too_late_for_the_successor_is_told_to_all() -> None:
     assert shell.reminders[-1] - group.now < 6 * WITHHOLD_S_PER_MEMBER
     group.now = shell.reminders[-1]
     core.on_withheld_due(group.now)
-    core.flush()
+    shell.carry_out()
     group.deliver()
     assert withheld.state == HELD
 

@@ -71,14 +71,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "asyncio: a free lock is granted while the lease runs",
         "peerlock.net.aio.lock",
-        "            and local_lock.mode == self.mode\n            and now < table.until\n",
+        "            and local_lock.mode == self.mode\n            and now < self._deadline.until\n",
         "            and local_lock.mode == self.mode\n",
         (f"{FAST}::test_nothing_is_granted_after_the_lease",),
     ),
     Mutant(
         "asyncio: the end of a body looks at the lease",
         "peerlock.net.aio.lock",
-        "if local_lock.free and table.open and now < table.until:",
+        "if local_lock.free and table.open and now < self._deadline.until:",
         "if local_lock.free and table.open:",
         (f"{FAST}::test_the_end_of_a_body_tells_of_the_loss",),
     ),
@@ -98,14 +98,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "threads: whoever looks at a hold looks at the clock",
-        "peerlock.net.threads.node",
-        "        if table.may_hold and self.now() >= table.until:\n            inner",
+        "peerlock.net.threads.shell",
+        "        if self.now() >= deadline.until:\n            inner",
         "        if False:\n            inner",
         (f"{FAST}::test_a_thread_that_looks_is_told_at_once",),
     ),
     Mutant(
         "threads: what a socket does not take at once is kept",
-        "peerlock.net.threads.shell",
+        "peerlock.net.threads.link",
         "            if sent < len(data):\n                self.out += data[sent:]\n",
         "",
         (f"{FAST}::test_what_a_socket_does_not_take_at_once_follows",),
@@ -273,7 +273,7 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a holder looks whether its directory is there",
         "peerlock.net.aio.shell",
-        "        if table.may_hold and not self.stands():",
+        "        if self.core.table.may_hold and not self.membership.stands():",
         "        if False:",
         (f"{ATTACKS}::test_a_directory_that_goes_is_noticed_at_the_next_check",),
     ),
@@ -343,7 +343,7 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a finalizer's release waits its turn",
         "peerlock.net.aio.hold",
-        "if lock._node.core.busy or (running()",
+        "if lock._shell.at_work or (running()",
         "if (running()",
         (f"{MISUSE}::test_a_release_in_the_middle_of_the_core_waits_its_turn",),
     ),

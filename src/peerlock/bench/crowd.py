@@ -232,7 +232,7 @@ async def take_part(directory: Path, group: str, algorithm: str, number: int, ho
                     await asyncio.sleep(hold_us / 1e6)
                 leave(board, me, number)
             board.put(number, WAIT_US, max(waited, board.row(number, WAIT_US)))
-            board.put(number, MESSAGES, node.core.table.messages)
+            board.put(number, MESSAGES, node._shell.core.table.messages)
             board.put(number, EPOCH, node.epoch)
             while hold_us < 0 and not board[STOP]:
                 await asyncio.sleep(0.1)

@@ -163,13 +163,13 @@ async def be_alone(directory: Path) -> dict[str, Any]:
         lock, other = node.lock("mine"), asyncio.Lock()
         async with lock:
             pass
-        before = node.core.table.messages
+        before = node._shell.core.table.messages
         times: dict[str, list[float]] = {"peerlock": [], "asyncio": []}
         for _ in range(ROUNDS):
             times["asyncio"].append(await timed(other))
             times["peerlock"].append(await timed(lock))
         best = {name: statistics.median(values) for name, values in times.items()}
-        return {**best, "messages": node.core.table.messages - before, "loop": type(node._loop).__module__}
+        return {**best, "messages": node._shell.core.table.messages - before, "loop": type(node._shell.loop).__module__}
 
 
 async def timed(lock: Any) -> float:

@@ -59,16 +59,15 @@ async def _vote(group: str, settings: Settings) -> None:
 
 
 async def _stay(group: str, settings: Settings, metrics: int | None) -> None:
-    from peerlock.net.aio.node import Joining, Node
+    from peerlock.net.aio.node import Joining
+    from peerlock.net.aio.shell import AioShell
 
     algorithm, limits = prepared(settings)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    joining = Joining(
-        lambda: Node(registry_for(group, settings, resident=True), group, algorithm=algorithm, limits=limits)
-    )
+    joining = Joining(lambda: AioShell(registry_for(group, settings, resident=True), group, algorithm, limits))
     joined = loop.create_task(joining._join())
     stopped = loop.create_task(ended.wait())
     await asyncio.wait([joined, stopped], return_when=asyncio.FIRST_COMPLETED)

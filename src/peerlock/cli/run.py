@@ -202,7 +202,8 @@ class ThroughResident(Held):
 
 @contextlib.contextmanager
 def as_member(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
-    from peerlock.net.threads.node import Node, started
+    from peerlock.net.threads.node import started
+    from peerlock.net.threads.shell import ThreadShell
 
     algorithm, limits = prepared(settings)
     registry = registry_for(group, settings)
@@ -211,7 +212,7 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
     deadline = None if patience is None else time.monotonic() + max(patience, allowed)
     try:
         joined = started(
-            Node(registry, group, algorithm=algorithm, limits=limits),
+            ThreadShell(registry, group, algorithm, limits),
             None if patience is None else max(patience, allowed),
         )
     except LockTimeout as problem:
@@ -234,7 +235,7 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
                     return
                 if group:
                     guardian = self.guardian = Guardian(group)
-                    guardian.must_end_at(node.core.table.until)
+                    guardian.must_end_at(node._shell.core.deadline.until)
                     registry.on_leased = guardian.must_end_at  # type: ignore[attr-defined]
 
             def dismiss(self) -> None:

@@ -40,6 +40,7 @@ from peerlock.mutants.views import (
     StartsWithAMajority,
 )
 from peerlock.node.core import Core
+from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 
 
@@ -49,16 +50,17 @@ class ReportsAnew(Core):
     owed: Peer | None = None
 
     def report(self) -> None:
-        view_change, locks = self.view_change, self.table.report(self.now)
+        view_change, locks = self.view_change, self.table.report(self.table.now)
         others = [peer for peer in view_change.coming if peer != self.me]
         for peer in others[1:]:
             self.send_report(peer, locks)
         self.owed = others[0] if others else None
         self.on_report(self.me, view_change.known, locks)
 
-    def receive(self, peer: Peer, frame: Any, now: float) -> None:
-        super().receive(peer, frame, now)
+    def receive(self, peer: Peer, frame: Any, now: float) -> View | None:
+        found = super().receive(peer, frame, now)
         self.pay()
+        return found
 
     def tick(self, now: float) -> None:
         super().tick(now)
@@ -67,7 +69,7 @@ class ReportsAnew(Core):
     def pay(self) -> None:
         owed, self.owed = self.owed, None
         if owed is not None and owed in self.view_change.coming:
-            self.send_report(owed, self.table.report(self.now))
+            self.send_report(owed, self.table.report(self.table.now))
 
 
 class DeliversWhatWaited(Core):
@@ -113,7 +115,7 @@ class LeaseNotChecked(Core):
 
     def leased(self, until: float, now: float) -> None:
         super().leased(until, now)
-        self.table.until = inf
+        self.deadline.until = inf
 
 
 def _core(name: str, **parts: Any) -> type[Core]:

@@ -25,19 +25,19 @@ class BaseHold(Ticket):
     @property
     def held(self) -> bool:
         """Not released, and not lost. `check` says why not."""
-        node = self._lock._node
-        node.alive()
-        node.check_lease()
+        shell = self._lock._shell
+        shell.alive()
+        shell.check_lease()
         return self.state == HELD and self.remaining() > 0
 
     def check(self) -> None:
         """Raises `LockLost` if the lock is not held any more."""
-        self._lock._node.check_lease()
+        self._lock._shell.check_lease()
         if self.state == LOST:
             raise self.loss()
         if self.state != HELD:
             raise LockLost(f"The lock {self.name} was released: this hold is over.")
-        self._lock._node.alive()
+        self._lock._shell.alive()
         if self.remaining() <= 0:  # in the middle of the core, where it cannot be noted
             raise LockLost(f"The lock {self.name} is lost: the lease is over, and others may hold it now.")
 
@@ -45,12 +45,12 @@ class BaseHold(Ticket):
         """Seconds for which the hold is safe without another sign of life: for ever, where there is no lease."""
         if self.state != HELD:
             return 0.0
-        node = self._lock._node
-        node.alive()
-        until: float = node.core.table.until
+        shell = self._lock._shell
+        shell.alive()
+        until: float = shell.core.deadline.until
         if until == inf:
-            return 0.0 if node.core.leases else inf  # with leases: it has just ended, in another thread
-        left: float = until - node.now()
+            return 0.0 if shell.core.table.leases else inf  # with leases: it has just ended, in another thread
+        left: float = until - shell.now()
         return max(0.0, left)
 
     def loss(self) -> PeerlockError:

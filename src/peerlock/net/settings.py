@@ -38,7 +38,8 @@ import msgspec
 from msgspec import Struct
 
 from peerlock.errors import UsageError, shown
-from peerlock.net.aio.node import Joining, Node
+from peerlock.net.aio.node import Joining
+from peerlock.net.aio.shell import AioShell
 from peerlock.net.complaints import warn_once
 from peerlock.net.registries.base import Registry
 from peerlock.net.registries.etcd import Etcd
@@ -151,9 +152,7 @@ def join(
     """
     said = locals()
     prepared = prepare(**said)
-    return Joining(
-        lambda: Node(prepared.registry(), group, algorithm=prepared.algorithm, limits=prepared.limits), timeout
-    )
+    return Joining(lambda: AioShell(prepared.registry(), group, prepared.algorithm, prepared.limits), timeout)
 
 
 class Prepared(Struct, frozen=True):

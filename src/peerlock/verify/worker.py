@@ -31,8 +31,10 @@ from peerlock.guards import GuardedFile
 from peerlock.mutants.nodes import PLANTED_LEASED
 from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.node import Joining, Node
+from peerlock.net.aio.shell import AioShell
 from peerlock.net.registries.heartbeat_thread import boottime
 from peerlock.net.settings import Settings, leased_registry, registry_for
+from peerlock.node.effects import LeaseLapsed
 
 
 class Spec(Struct):
@@ -79,16 +81,16 @@ class Unguarded(GuardedFile):
         pass
 
 
-class Watched(Node):
+class Watched(AioShell):
     """Says when its lease is over: before anybody else can be granted anything because of that."""
 
     def __init__(self, worker: Worker, registry: Any) -> None:
         self.worker = worker
         super().__init__(registry, worker.spec.group)
 
-    def lapsed(self, held: int) -> None:
-        self.worker.note("lapsed", held=held)
-        super().lapsed(held)
+    def lapsed(self, effect: LeaseLapsed) -> None:
+        self.worker.note("lapsed", held=effect.lost)
+        super().lapsed(effect)
 
 
 class Worker:
@@ -109,7 +111,7 @@ class Worker:
     async def run(self) -> None:
         settings = msgspec.convert(self.spec.settings, Settings)
         if self.spec.planted:
-            Node.cores_of = PLANTED_LEASED[self.spec.planted][1]["core"]
+            AioShell.cores_of = PLANTED_LEASED[self.spec.planted][1]["core"]
         if settings.voters is not None or settings.etcd is not None:
             registry: Any = leased_registry(self.spec.group, settings, self.clock, self.clock.steady)
             registry.on_leased = lambda until: self.note("lease", until=self.clock.in_truth(until))

@@ -38,8 +38,7 @@ class Hold(BaseHold):
 
     def check(self) -> None:
         """Raises `LockLost` if the lock is not held any more."""
-        node = self._lock._node
-        if self._task is not None and node.is_over() and self._task is asyncio.current_task():
+        if self._task is not None and self._lock._shell.is_over() and self._task is asyncio.current_task():
             # This very body learns of it by the exception, and need not be cancelled as well.
             self._lock._body_lost(self, LOST)
         super().check()
@@ -55,14 +54,14 @@ class Hold(BaseHold):
         """Give the lock back. `LockLost` if it was lost before. In another thread, or in a finalizer: soon."""
         if self.state == HELD:
             lock = self._lock
-            if lock._node.core.busy or (running() is not lock._loop and lock._loop.is_running()):
+            if lock._shell.at_work or (running() is not lock._loop and lock._loop.is_running()):
                 if not self._released:
                     self._released = True
                     lock._loop.call_soon_threadsafe(self._release_now)
                     return
                 raise self.released_before()
             if self._task is not None:
-                lock._node.alive()
+                lock._shell.alive()
                 lock._body_lost(self)
             lock._release(self)
             return
@@ -75,7 +74,6 @@ class Hold(BaseHold):
     def _release_now(self) -> None:
         """A callback of the loop: nothing else is under way."""
         if self.state == HELD:
-            self._lock._node.core.busy = False
             self.release()
 
     async def __aenter__(self) -> Hold:

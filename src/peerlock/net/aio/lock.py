@@ -45,7 +45,7 @@ from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
 from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm, wire_algorithm
 
 if TYPE_CHECKING:
-    from peerlock.net.aio.node import Node
+    from peerlock.net.aio.shell import AioShell
 
 NO_LOCK = LocalLock("", wire_algorithm(DEFAULT), None)  # type: ignore[arg-type]  # never free
 
@@ -72,13 +72,14 @@ class Lock:
 
     __slots__ = (
         "_bodies",
+        "_deadline",
         "_done",
         "_hold",
         "_local_lock",
         "_loop",
-        "_node",
         "_pace",
         "_priority",
+        "_shell",
         "_table",
         "_thread",
         "_time",
@@ -87,14 +88,14 @@ class Lock:
         "name",
     )
 
-    def __init__(self, node: Node, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
+    def __init__(self, shell: AioShell, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
         self.mode: Mode = mode
-        self._node, self._wire_algorithm, self._priority = node, algorithm, priority
-        self._table, self._loop, self._time, self._pace = node.core.table, node._loop, node._time, node._pace
-        self._thread = node.thread
+        self._shell, self._wire_algorithm, self._priority = shell, algorithm, priority
+        self._table, self._deadline = shell.core.table, shell.core.deadline
+        self._loop, self._time, self._pace, self._thread = shell.loop, shell.time, shell.pace, shell.thread
         self._local_lock = NO_LOCK
-        self._done = node._done
+        self._done = shell.done
         # Of the bodies of `async with` that run: the hold of the last one that began; and by task, the last one last, those of
         # all others, and of those that have no hold any more: it was detached or released (None), or lost.
         self._hold: Hold | None = None
@@ -103,31 +104,30 @@ class Lock:
     def _ask(self, hold: Hold, now: float, owner: Any) -> None:
         """The hold is held afterwards, or waits."""
         hold.mode, hold._lock = self.mode, self
-        core = self._node.core
-        local_lock = self._find_local_lock(now)
+        shell = self._shell
+        local_lock = self._find_local_lock()
         if local_lock.holder is not None:
             self._not_by_the_holder(local_lock, owner)
         hold._owner = owner
-        core.busy = True
+        shell.at_work = True
         try:
-            local_lock.acquire(hold, now)
-            if self._table.dirty:
-                core.flush()
+            shell.core.acquire(local_lock, hold, now)
+            if self._table.dirty or self._table.effects:
+                shell.carry_out()
         finally:
-            core.busy = False
+            shell.at_work = False
 
     def _release(self, hold: Hold) -> None:
-        if self._node.forked:
-            self._node.alive()
-        local_lock, core = hold.local_lock, self._node.core
-        assert local_lock is not None
-        core.busy = True
+        shell = self._shell
+        if shell.forked:
+            shell.alive()
+        shell.at_work = True
         try:
-            local_lock.release(hold, self._time())
-            if self._table.dirty:
-                core.flush()
+            shell.core.release(hold, self._time())
+            if self._table.dirty or self._table.effects:
+                shell.carry_out()
         finally:
-            core.busy = False
+            shell.at_work = False
         if hold.state == LOST:
             raise hold.loss()  # the lease was over, and nobody had noticed
 
@@ -142,11 +142,10 @@ class Lock:
                 bodies[:] = [None if other is hold and why != LOST else other for other in bodies]
             hold._task = None
 
-    def _find_local_lock(self, now: float) -> LocalLock:
-        node, local_lock = self._node, self._local_lock
-        if node.closing or node.forked or asyncio.get_running_loop() is not self._loop:
-            node.usable()
-        node.core.now = now
+    def _find_local_lock(self) -> LocalLock:
+        shell, local_lock = self._shell, self._local_lock
+        if shell.closing or shell.forked or asyncio.get_running_loop() is not self._loop:
+            shell.usable()
         if self._table.locks.get(self.name) is not local_lock or local_lock.wire_algorithm is not self._wire_algorithm:
             local_lock = self._table.local_lock(self.name, self._wire_algorithm)
             if local_lock.wire_algorithm is not self._wire_algorithm:
@@ -198,11 +197,11 @@ class Lock:
 
     def _still(self, hold: Hold) -> None:
         """A grant may be lost before the task that waited for it has its turn, and the lease may be over by then."""
-        if hold.state == HELD and self._time() >= self._table.until:
-            self._node.check_lease()
+        if hold.state == HELD and self._time() >= self._deadline.until:
+            self._shell.check_lease()
         if hold.state != HELD:
             raise hold.error or NodeClosed(
-                f"The node has left the group {self._node.group}. The lock {self.name} is not held."
+                f"The node has left the group {self._shell.group}. The lock {self.name} is not held."
             )
 
     def _not_by_the_holder(self, local_lock: LocalLock, owner: Any) -> None:
@@ -230,16 +229,16 @@ class Lock:
         self._still(hold)
 
     def _give_up(self, hold: Hold) -> None:
-        core = self._node.core
+        shell = self._shell
         if hold.state == HELD:
             hold.release()
         elif hold.state == WAITING and hold.local_lock is not None:
-            core.busy = True
+            shell.at_work = True
             try:
-                hold.local_lock.cancel(hold, self._time())
-                core.flush()
+                shell.core.cancel(hold, self._time())
+                shell.carry_out()
             finally:
-                core.busy = False
+                shell.at_work = False
 
     def _expire(self, hold: Hold, timeout: float) -> None:
         if hold.state == WAITING:
@@ -250,7 +249,7 @@ class Lock:
     async def __aenter__(self) -> Hold:
         # Written for the interpreter: what looks odd here is what it does fast (docs/guide/performance.md).
         if _thread() != self._thread:
-            self._node.usable()
+            self._shell.usable()
         try:
             task = _tasks[self._loop]
         except (KeyError, TypeError):
@@ -262,7 +261,7 @@ class Lock:
             and local_lock.want is None
             and table.open
             and local_lock.mode == self.mode
-            and now < table.until
+            and now < self._deadline.until
         ):
             # What `LocalLock.acquire` does with a free lock, without the calls.
             local_lock.holder = hold = Hold()
@@ -311,7 +310,7 @@ class Lock:
             if hold.state == HELD:
                 time, table, local_lock = self._time, self._table, hold.local_lock
                 now = time()
-                if local_lock.free and table.open and now < table.until:
+                if local_lock.free and table.open and now < self._deadline.until:
                     # What `LocalLock.release` does with a free lock: nobody waits here, and nobody shares it.
                     hold.state = DONE
                     local_lock.holder = local_lock.want = None
@@ -340,7 +339,7 @@ class Lock:
     def _this_task(self) -> Any:
         """Of the loop that the node belongs to: in any other one nobody would answer for it."""
         if asyncio.get_running_loop() is not self._loop:
-            self._node.usable()
+            self._shell.usable()
         return asyncio.current_task()
 
     def _hold_of_this_body(self) -> Hold | None:
@@ -360,19 +359,19 @@ class Lock:
         return hold
 
     def __repr__(self) -> str:
-        return f"<lock {self.name} of {self._node!r}>"
+        return f"<lock {self.name} of {self._shell!r}>"
 
 
 class RWLock:
     """A lock for readers, who share it, and writers, who do not."""
 
-    __slots__ = ("_algorithm", "_node", "name")
+    __slots__ = ("_algorithm", "_shell", "name")
 
-    def __init__(self, node: Node, name: str, algorithm: WireAlgorithm) -> None:
-        self._node, self.name, self._algorithm = node, name, algorithm
+    def __init__(self, shell: AioShell, name: str, algorithm: WireAlgorithm) -> None:
+        self._shell, self.name, self._algorithm = shell, name, algorithm
 
     def read(self) -> Lock:
-        return Lock(self._node, self.name, self._algorithm, "read")
+        return Lock(self._shell, self.name, self._algorithm, "read")
 
     def write(self) -> Lock:
-        return Lock(self._node, self.name, self._algorithm, "write")
+        return Lock(self._shell, self.name, self._algorithm, "write")

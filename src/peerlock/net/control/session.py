@@ -33,11 +33,10 @@ class ClientTicket(Ticket):
 
     client: Client
     number: int
-    asked = False
+    told = False  # the client, that it has the lock
 
     def woken(self) -> None:
-        if self.asked:
-            self.client.woken(self)
+        self.client.woken(self)
 
 
 class Client:
@@ -97,8 +96,7 @@ class Client:
             case "traced":
                 self.say(call.number, True, self.traced(str(said.get("lock"))))
             case "renew":
-                self.shell.renew()
-                self.shell.core.flush()
+                self.shell.core.request_epoch()
                 self.say(call.number, True, None)
             case other:
                 raise UsageError(f"This node does not know {other!r}: is it of an older version?")
@@ -122,7 +120,6 @@ class Client:
             if algorithm is None
             else wire_algorithm(str(algorithm))
         )
-        shell.core.now = now = shell.now()
         local_lock = shell.core.table.local_lock(name, wanted)
         if local_lock.wire_algorithm is not wanted:
             raise UsageError(
@@ -133,19 +130,21 @@ class Client:
         kind: Mode = "read" if mode == "read" else "write"
         order.mode = kind
         self.tickets[number] = order
-        local_lock.acquire(order, now)
-        order.asked = True
-        if order.state == HELD:
-            self.woken(order)
+        shell.core.acquire(local_lock, order, shell.now())
+        shell.carry_out()
+        if order.state == HELD and not order.told:
+            self.woken(order)  # granted at once: it was never woken
 
     def woken(self, order: ClientTicket) -> None:
+        core = self.shell.core
         if order.state == HELD:
-            grant: dict[str, Any] = {"fence": order.fence, "leased": self.shell.registry.leases}
-            if self.shell.registry.leases:
-                grant["until"] = self.shell.core.table.until
+            order.told = True
+            grant: dict[str, Any] = {"fence": order.fence, "leased": core.table.leases}
+            if core.table.leases:
+                grant["until"] = core.deadline.until
             self.say(order.number, True, grant)
         elif order.state in (LOST, FAILED):
-            if order.state == LOST and self.shell.registry.leases:
+            if order.state == LOST and core.table.leases:
                 self.end_process_groups()  # others may have the lock from now on
             self.tickets.pop(order.number, None)
             self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
@@ -160,10 +159,10 @@ class Client:
         if order.local_lock is None:
             return
         if order.state == HELD:
-            order.local_lock.release(order, self.shell.now())
+            self.shell.core.release(order, self.shell.now())
         elif order.state == WAITING:
-            order.local_lock.cancel(order, self.shell.now())
-        self.shell.core.flush()
+            self.shell.core.cancel(order, self.shell.now())
+        self.shell.carry_out()
 
     def end_process_groups(self) -> bool:
         return end_process_groups(self.shell.clients.get(self, b""), self.owner)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from peerlock.contract import NodeId, Wire
+from peerlock.node.effects import EpochStarted
 from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.table import NOTHING
 from peerlock.trace import Event, Keeper
@@ -38,7 +39,7 @@ class Tracer:
         if self.shell.core.table.observers.get(self.lock) is self:
             del self.shell.core.table.observers[self.lock]
 
-    def began(self) -> None:
+    def began(self, start: EpochStarted) -> None:
         """An epoch has started; the first one is the one that is traced."""
         view_change, table = self.shell.core.view_change, self.shell.core.table
         if self.about:
@@ -59,7 +60,7 @@ class Tracer:
             "labels": {str(number): peer.name for number, peer in enumerate(view_change.members, 1)},
         }
         # What the start itself did was told before anybody could know its epoch; it belongs to it.
-        self.keeper.events = [event for event in self.keeper.events if event.t >= self.shell.core.now]
+        self.keeper.events = [event for event in self.keeper.events if event.t >= start.at]
 
     def observers(self) -> dict[str, Any]:
         return {

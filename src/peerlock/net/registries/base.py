@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from peerlock.errors import RegistryError, UsageError
-from peerlock.node.core import PATIENCE_S
+from peerlock.node.failure_detector import PATIENCE_S
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.wire import StaticState
+from peerlock.node.wire import Hello, StaticState
 
 if TYPE_CHECKING:
     from peerlock.net.shell import Shell
@@ -41,7 +41,6 @@ class Registry:
 
     kind = ""
     name = ""  # of this node
-    dials = False  # it makes the links itself
     leases = False  # a node may believe for a time only: the registry calls `shell.leased` again and again
     outside = False  # who is not in the newest view need not ask again: the registry takes it in when it can
     source: str | None = None  # the address that links are made from; None: the kernel chooses
@@ -80,6 +79,18 @@ class Registry:
             return None
         return f"its certificate is for {certificate}"
 
+    def reach(self, peer: Peer) -> None:
+        """The node needs a link with that member."""
+        self.shell.links.dial(peer)
+
+    def is_addressed(self, to: int, me: Peer) -> bool:
+        """Does a peer that says hello to that incarnation mean this one?"""
+        return to == me.id
+
+    def excludes_us(self, hello: Hello) -> bool:
+        """Does a peer say for certain that the group goes on without this incarnation?"""
+        return False
+
     def greeted(self, peer: Peer, certificate: str | None) -> str | None:
         """A connection says to be that peer. Why it is not let in; None: it is."""
         return None
@@ -93,7 +104,7 @@ class Registry:
         return True
 
     def change(self, even_if_the_same: bool = False) -> View | None:
-        """A view of all who are there. If it is decided later, `shell.take` hears of it."""
+        """A view of all who are there. If it is decided later, `Membership.take` hears of it."""
         raise NotImplementedError
 
     def lives(self, peer: Peer) -> bool | None:

@@ -219,9 +219,6 @@ class LeasedRegistry(Registry, Generic[A]):
     def relieve(self) -> None:
         self.heartbeat_thread.call(lambda: self.agent.suspect((), self.clock()))
 
-    def begin_holding(self) -> bool:
-        return False
-
     def linked(self, peer: Peer) -> None:
         self.links.add(peer)
         self._reached()
@@ -316,30 +313,30 @@ class AgentShell:
         shell.post(lambda: act(shell))
 
     def learned(self, view: View) -> None:
-        self.post(lambda shell: shell.take(view))
+        self.post(lambda shell: shell.membership.take(view))
 
     def leased(self, until: float) -> None:
         registry = self.registry
-        registry.shell.core.table.extend(until, registry.clock())
+        registry.shell.core.deadline.extend(until, registry.clock())
         registry.arm(until)
         if registry.on_leased is not None:
             registry.on_leased(until)
         self.post(lambda shell: shell.leased(until))
 
     def dial_early(self, peers: tuple[Peer, ...]) -> None:
-        self.post(lambda shell: shell.dial_early(peers))
+        self.post(lambda shell: shell.links.dial_early(peers))
 
     def left(self) -> None:
         self.registry.departed.set()
 
     def new_incarnation(self) -> None:
-        self.post(lambda shell: shell.rejoin())
+        self.post(lambda shell: shell.membership.rejoin())
 
     def complain(self, sentence: str) -> None:
         self.post(lambda shell: shell.complain(sentence))
 
     def refuse(self, sentence: str) -> None:
-        self.post(lambda shell: shell.refuse(sentence))
+        self.post(lambda shell: shell.membership.refuse(sentence))
 
     def steady(self) -> float:
         return self.registry.steady()

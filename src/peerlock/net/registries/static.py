@@ -42,7 +42,7 @@ from peerlock.net.processes.groups import end_process_groups
 from peerlock.net.registries.base import Endpoint, Registry, View
 from peerlock.net.transport.tls import contexts
 from peerlock.node.peer import Peer
-from peerlock.node.wire import StaticState, framed
+from peerlock.node.wire import Hello, StaticState, framed
 
 
 class Tls(Struct, frozen=True):
@@ -98,7 +98,7 @@ def check_tls(group: str, tls: Tls | None, insecure: bool, where: Iterable[Endpo
 
 class StaticRegistry(Registry):
     kind = "static"
-    dials = True
+    outside = True
 
     def __init__(
         self,
@@ -226,11 +226,21 @@ class StaticRegistry(Registry):
 
     # -- links -----------------------------------------------------------------------------------------
 
+    def reach(self, peer: Peer) -> None:
+        """This registry makes the links by itself."""
+
+    def is_addressed(self, to: int, me: Peer) -> bool:
+        """A node that starts does not know which incarnations the others are."""
+        return to in (0, me.id)
+
+    def excludes_us(self, hello: Hello) -> bool:
+        return hello.gone
+
     def dial(self) -> None:
         """A node that starts dials all others: one may still have a link to an earlier incarnation of this node."""
         for name in self.order:
             if name != self.name and name not in self.present:
-                self.shell.dial(Peer(name, 0))
+                self.shell.links.dial(Peer(name, 0))
 
     def linked(self, peer: Peer) -> None:
         self._saw(peer.name, peer.id)
@@ -249,7 +259,7 @@ class StaticRegistry(Registry):
             del self.present[peer.name]
         self.tells.pop(peer, None)
         if peer.name < self.name and peer.name not in self.present:
-            self.shell.dial(Peer(peer.name, 0))
+            self.shell.links.dial(Peer(peer.name, 0))
         self.heed()
 
     def tell(self, leaving: bool = False, renew: bool = False) -> None:
@@ -257,7 +267,7 @@ class StaticRegistry(Registry):
         absent, seen = (tuple(sorted(found.items())) for found in (self.record.absent, self.record.seen))
         words = framed(StaticState(self.record.epoch, absent, seen, leaving, renew))
         for peer in self.present.values():
-            self.shell.write(peer, words)
+            self.shell.links.write(peer, words)
         self.decide()
 
     def told(self, peer: Peer, tell: StaticState) -> None:
@@ -298,7 +308,7 @@ class StaticRegistry(Registry):
             peer = self.present.pop(name, None)
             if peer is not None:
                 self.tells.pop(peer, None)
-                self.shell.hang_up(peer, f"{name} is not waited for any more")
+                self.shell.links.hang_up(peer, f"{name} is not waited for any more")
         self.tell()
 
     def is_gone(self, peer: Peer) -> bool:
@@ -326,8 +336,7 @@ class StaticRegistry(Registry):
             return
         self.wants_renewal = False
         epoch = 1 + max([self.record.epoch, *(self.tells[peer].epoch for peer in others)])
-        self.shell.take(View(epoch, members))
-        self.shell.core.flush()
+        self.shell.membership.take(View(epoch, members))
 
     def newest(self) -> View | None:
         return self.view

@@ -15,7 +15,7 @@ from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
 
 if TYPE_CHECKING:
     from peerlock.net.threads.lock import Lock, LockAll
-    from peerlock.net.threads.node import Node
+    from peerlock.net.threads.shell import ThreadShell
 
 
 class Hold(BaseHold):
@@ -44,8 +44,8 @@ class Hold(BaseHold):
     @property
     def lost(self) -> threading.Event:
         """Set when the lock is lost."""
-        self._lock._node.alive()
-        with self._lock._node.mutex:
+        self._lock._shell.alive()
+        with self._lock._shell.mutex:
             if self._event is None:
                 self._event = threading.Event()
                 if self.state == LOST:
@@ -68,26 +68,27 @@ class Hold(BaseHold):
 
     def release(self) -> None:
         """Give the lock back. `LockLost` if it was lost before."""
-        node = self._lock._node
-        if node.forked:
-            node.alive()
+        shell = self._lock._shell
+        if shell.forked:
+            shell.alive()
         if self._thread is not None:
             self.detach()
-        if self.state == HELD and node.is_in_core():
+        if self.state == HELD and shell.is_in_core():
             if self._released:
                 raise self.released_before()
             self._released = True
-            node.post(self._release_now)
+            shell.post(self._release_now)
             return
-        with node.mutex:
-            held, local_lock = self.state == HELD, self.local_lock
-            if held and local_lock is not None:
+        with shell.mutex:
+            held = self.state == HELD
+            if held:
                 try:
-                    local_lock.release(self, node.now())
-                    if local_lock.table.dirty:
-                        node.core.flush()
+                    core = shell.core
+                    core.release(self, shell.now())
+                    if core.table.dirty or core.effects:
+                        shell.carry_out()
                 except BaseException as problem:
-                    node.upset(problem)
+                    shell.upset(problem)
                     raise
         if self.state == DONE and held:
             return
@@ -97,39 +98,40 @@ class Hold(BaseHold):
 
     def _release_now(self) -> None:
         """In the reader thread, between two events."""
-        if self.state == HELD and self.local_lock is not None:
-            self.local_lock.release(self, self._lock._node.now())
+        if self.state == HELD:
+            shell = self._lock._shell
+            shell.core.release(self, shell.now())
 
     def give_up(self, keep: bool = False) -> bool:
         """Stop waiting. True: it was granted at the last moment, and is kept if `keep`."""
-        node = self._lock._node
-        if node.forked:
+        shell = self._lock._shell
+        if shell.forked:
             return False
-        if node.is_in_core():  # a finalizer, or a handler, in the middle of something
+        if shell.is_in_core():  # a finalizer, or a handler, in the middle of something
             if not keep:
-                node.post(self._put_back)
+                shell.post(self._put_back)
             return self.state == HELD
-        with node.mutex:
-            node.waiting.discard(self)
+        with shell.mutex:
+            shell.waiting.discard(self)
             if self.local_lock is None:
                 return False
-            core = node.core
             try:
                 if self.state == WAITING:
-                    self.local_lock.cancel(self, node.now())
-                    core.flush()
+                    shell.core.cancel(self, shell.now())
+                    shell.carry_out()
                     return False
                 if self.state == HELD and not keep:
-                    self.local_lock.release(self, node.now())
-                    core.flush()
+                    shell.core.release(self, shell.now())
+                    shell.carry_out()
             except BaseException as problem:
-                node.upset(problem)
+                shell.upset(problem)
                 raise
             return True
 
     def _put_back(self) -> None:
         if self.state == WAITING and self.local_lock is not None:
-            self.local_lock.cancel(self, self._lock._node.now())
+            shell = self._lock._shell
+            shell.core.cancel(self, shell.now())
         else:
             self._release_now()
 
@@ -170,10 +172,10 @@ class Hold(BaseHold):
 class Bodies:
     """The holds of one `Lock` object whose bodies run. Holds refer to it and not to the `Lock`, which they would keep alive."""
 
-    __slots__ = ("_node", "by_thread", "name")
+    __slots__ = ("_shell", "by_thread", "name")
 
-    def __init__(self, node: Node, name: str) -> None:
-        self._node, self.name = node, name
+    def __init__(self, shell: ThreadShell, name: str) -> None:
+        self._shell, self.name = shell, name
         self.by_thread: dict[int, list[Hold | None]] = {}  # the last one last; None: it was detached or released
 
 

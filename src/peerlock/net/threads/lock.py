@@ -37,19 +37,19 @@ from peerlock.node.locks.ticket import HELD, LOST, WAITING
 from peerlock.node.wire_algorithms import WireAlgorithm
 
 if TYPE_CHECKING:
-    from peerlock.net.threads.node import Node
+    from peerlock.net.threads.shell import ThreadShell
 
 
 class Lock:
     """A named lock of a group. Many threads may use one object; each `acquire` gives a hold of its own."""
 
-    def __init__(self, node: Node, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
+    def __init__(self, shell: ThreadShell, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
         self.mode: Mode = mode
-        self._node, self._wire_algorithm, self._priority = node, algorithm, priority
-        self._bodies = Bodies(node, name)
+        self._shell, self._wire_algorithm, self._priority = shell, algorithm, priority
+        self._bodies = Bodies(shell, name)
         self._next_watch: dict[int, Abandoned] = {}  # by thread: over the block that is about to begin
-        self._abandoned = node.abandoned.append
+        self._abandoned = shell.abandoned.append
 
     def acquire(self, *, timeout: float | None = None) -> Hold:
         """Wait for the lock. `LockTimeout` if it is not granted within `timeout` seconds."""
@@ -68,37 +68,37 @@ class Lock:
         return hold
 
     def _acquire(self, hold: Hold, timeout: float | None) -> None:
-        node = self._node
-        if node.forked:
-            node.alive()  # before the mutex: in a forked child nobody may ever release it
-        end = None if timeout is None else node.now() + max(0.0, timeout)
-        if node.core.now > node.yield_at:
+        shell = self._shell
+        if shell.forked:
+            shell.alive()  # before the mutex: in a forked child no thread may ever release it
+        end = None if timeout is None else shell.now() + max(0.0, timeout)
+        if shell.core.table.now > shell.yield_at:
             # A thread that does nothing but lock would leave the reader no turn before the interpreter's switch interval.
-            node.yield_at = node.core.now + YIELD_S
+            shell.yield_at = shell.core.table.now + YIELD_S
             time.sleep(0)
         self._ask(hold)
         while hold.state != HELD and not self._wait(hold, timeout, end):
             self._ask(hold)  # the node has joined again, and what was asked before is forgotten
-        if node.waiting:
-            node.waiting.discard(hold)  # it was granted before this thread could wait
+        if shell.waiting:
+            shell.waiting.discard(hold)  # it was granted before this thread could wait
 
     def _ask(self, hold: Hold) -> None:
         """The lock is held afterwards, or the thread has to wait for `_wake`."""
-        node = self._node
-        if node.is_in_core():
+        shell = self._shell
+        if shell.is_in_core():
             raise UsageError(
                 f"The lock {self.name} was asked for in the middle of the node's work, by a signal handler, a finalizer or "
                 "on_loss: let a thread of its own ask."
             )
-        with node.mutex:
-            core = node.core
+        with shell.mutex:
+            core = shell.core
+            table = core.table
             try:
-                if node.closing:
-                    node.usable()
-                core.now = now = node.now()
-                local_lock = core.table.locks.get(self.name)
+                if shell.closing:
+                    shell.usable()
+                local_lock = table.locks.get(self.name)
                 if local_lock is None or local_lock.wire_algorithm is not self._wire_algorithm:
-                    local_lock = core.table.local_lock(self.name, self._wire_algorithm)
+                    local_lock = table.local_lock(self.name, self._wire_algorithm)
                     if local_lock.wire_algorithm is not self._wire_algorithm:
                         raise other_algorithm(local_lock, self._wire_algorithm)
                 if self._priority:
@@ -106,21 +106,21 @@ class Lock:
                 if local_lock.has:
                     self._not_by_the_holder(local_lock)
                 hold._owner = threading.get_ident()
-                local_lock.acquire(hold, now)
-                if core.table.dirty:
-                    core.flush()
+                core.acquire(local_lock, hold, shell.now())
+                if table.dirty or table.effects:
+                    shell.carry_out()
                 if hold.state == WAITING:
                     self._not_by_a_waiter(hold)
                     wake = threading.Lock()
                     wake.acquire()
                     hold._wake = wake
-                    node.waiting.add(hold)
-                    if node.abandoned:
-                        node.wake()
+                    shell.waiting.add(hold)
+                    if shell.abandoned:
+                        shell.wake()
             except PeerlockError:
                 raise
             except BaseException as problem:
-                node.upset(problem)
+                shell.upset(problem)
                 hold.local_lock = None
                 raise
 
@@ -134,7 +134,7 @@ class Lock:
     def _not_by_a_waiter(self, hold: Hold) -> None:
         """This thread waits for the lock already, and a signal's handler asks for it: it would wait for itself."""
         me = hold._owner, self.name, WAITING
-        if any((other._owner, other.name, other.state) == me for other in self._node.waiting):
+        if any((other._owner, other.name, other.state) == me for other in self._shell.waiting):
             raise AlreadyHeld(
                 f"This thread waits for the lock {self.name}, and a signal handler in it asks for the same lock, which would "
                 "never be granted: let a thread of its own ask."
@@ -142,16 +142,16 @@ class Lock:
 
     def _wait(self, hold: Hold, timeout: float | None, end: float | None) -> bool:
         """True: it is held. False: it must be asked for again."""
-        left = -1 if end is None else max(0.0, min(end - self._node.now(), threading.TIMEOUT_MAX))
+        left = -1 if end is None else max(0.0, min(end - self._shell.now(), threading.TIMEOUT_MAX))
         granted = hold._wake.acquire(timeout=left)
         hold._wake = None
         if not granted and not hold.give_up(keep=True):
             raise not_in_time(self.name, timeout or 0.0)
-        self._node.waiting.discard(hold)
+        self._shell.waiting.discard(hold)
         if hold.state == WAITING:
             return False
         if hold.state != HELD:
-            raise hold.error or NodeClosed(f"The node has left the group {self._node.group}. The lock was never held.")
+            raise hold.error or NodeClosed(f"The node has left the group {self._shell.group}. The lock was never held.")
         return True
 
     def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
@@ -226,7 +226,7 @@ class Lock:
         hold.release()
 
     def __repr__(self) -> str:
-        return f"<lock {self.name} of {self._node!r}>"
+        return f"<lock {self.name} of {self._shell!r}>"
 
 
 class LockAll:
@@ -285,11 +285,11 @@ class LockAll:
 class RWLock:
     """A lock for readers, who share it, and writers, who do not."""
 
-    def __init__(self, node: Node, name: str, algorithm: WireAlgorithm) -> None:
-        self._node, self.name, self._algorithm = node, name, algorithm
+    def __init__(self, shell: ThreadShell, name: str, algorithm: WireAlgorithm) -> None:
+        self._shell, self.name, self._algorithm = shell, name, algorithm
 
     def read(self) -> Lock:
-        return Lock(self._node, self.name, self._algorithm, "read")
+        return Lock(self._shell, self.name, self._algorithm, "read")
 
     def write(self) -> Lock:
-        return Lock(self._node, self.name, self._algorithm, "write")
+        return Lock(self._shell, self.name, self._algorithm, "write")

@@ -1,6 +1,6 @@
 """The thread that reads: sockets and timers of a node whose users are threads.
 
-One a node. It waits for sockets and timers without the node's mutex, and runs the core under it for what has come.
+There is one per node. It waits for sockets and timers without the node's mutex, and runs the core under it for what has come.
 Sockets do not block: what a socket does not take at once is sent by the reader when it can. Everything but the waiting
 happens under the mutex, TLS included.
 """
@@ -18,182 +18,45 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from peerlock.errors import PeerlockError
+from peerlock.errors import NodeClosed, PeerlockError
 from peerlock.net.files import short_name
+from peerlock.net.link_table import HELLO_S
 from peerlock.net.registries.base import Endpoint, Registry
-from peerlock.net.shell import HELLO_S, Shell, log
-from peerlock.net.transport.certificates import name_in
+from peerlock.net.shell import Shell, log
+from peerlock.net.threads.link import ThreadLink
 from peerlock.net.transport.connect import is_numeric, resolved
-from peerlock.net.transport.link import Link, long_lived, user_of
+from peerlock.net.transport.link import long_lived
 from peerlock.net.transport.listen import NO_ROOM, max_unidentified
-from peerlock.net.transport.tls import NO_TLS, alert, reason
-from peerlock.node.locks.ticket import Limits
+from peerlock.node.locks.ticket import FAILED, WAITING, Limits
 from peerlock.node.peer import Peer
+from peerlock.node.wire_algorithms import DEFAULT
+
+if TYPE_CHECKING:
+    from peerlock.net.threads.hold import Abandoned, Hold
 
 CONNECT_S = 3.0  # then it is tried anew
 ACCEPT_AGAIN_S = 1.0  # when this process or the machine has no room for another socket
-
-
-class ThreadLink(Link):
-    """A socket that does not block, served by the reader thread."""
-
-    def __init__(self, shell: ThreadShell, dialled: Peer | None, made: socket.socket, connecting: bool) -> None:
-        super().__init__(shell, dialled)
-        self.node, self.socket = shell, made
-        self.connecting, self.shaking = connecting, False  # TCP, then TLS
-        self.out = bytearray()
-        self.wants = 0  # what the selector waits for
-        shell.up.add(self)
-
-    def watch(self) -> None:
-        """Tell the selector what this link waits for."""
-        if self.closed:
-            return
-        wants = selectors.EVENT_READ
-        if self.connecting:
-            wants = selectors.EVENT_WRITE
-        elif self.out:
-            wants |= selectors.EVENT_WRITE
-        if wants != self.wants:
-            if self.wants:
-                self.node.selector.modify(self.socket, wants, self)
-            else:
-                self.node.selector.register(self.socket, wants, self)
-            self.wants = wants
-
-    def write(self, data: bytes) -> None:
-        if self.closed:
-            return
-        if self.out or self.shaking or self.connecting:
-            self.out += data
-        else:
-            sent = self.send(data)
-            if sent < len(data):
-                self.out += data[sent:]
-        if self.out:
-            self.watch()
-            if len(self.out) > self.most:
-                self.choked()
-
-    def send(self, data: bytes | bytearray) -> int:
-        try:
-            return self.socket.send(data)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
-            return 0
-        except OSError:
-            self.node.soon(self.gone)  # the reader finds out why
-            return len(data)
-
-    def owner(self) -> int:
-        return user_of(self.socket)
-
-    def ready(self, mask: int) -> None:
-        """The selector says so."""
-        if self.connecting:
-            self.connecting = False
-            problem = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if problem:
-                self.fail(OSError(problem, os.strerror(problem)))
-                return
-            self.node.connects(self)
-            return
-        if self.shaking:
-            self.shake()
-            return
-        if mask & selectors.EVENT_READ:
-            self.read()
-        if mask & selectors.EVENT_WRITE and self.out and not self.closed:
-            del self.out[: self.send(self.out)]
-        self.watch()
-
-    def shake(self) -> None:
-        """TLS."""
-        assert isinstance(self.socket, ssl.SSLSocket)
-        try:
-            self.socket.do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            self.watch()
-            return
-        except (OSError, ValueError) as problem:
-            if isinstance(problem, ssl.SSLError) and reason(problem) == NO_TLS:
-                alert(self.socket, b"")
-            self.fail(problem)
-            return
-        self.shaking = False
-        self.certificate = name_in(self.socket.getpeercert())
-        self.node.shaken(self)
-
-    def read(self) -> None:
-        while not self.closed:
-            try:
-                count = self.socket.recv_into(self.room())
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
-                return
-            except ssl.SSLError as problem:
-                self.node.broken(self, problem)
-                count = 0
-            except OSError:
-                count = 0
-            if not count:
-                self.gone()
-                return
-            self.buffer_updated(count)
-
-    def fail(self, problem: OSError | ValueError) -> None:
-        self.shut()
-        if self.dialled is not None:
-            self.node.not_connected(self.dialled, problem if isinstance(problem, OSError) else str(problem))
-        elif not isinstance(problem, ConnectionResetError | ssl.SSLEOFError):  # else it has left without a word
-            self.node.complain(f"a connection from {self.host} was not let in: {reason(problem)}")
-
-    def gone(self) -> None:
-        """The other side is gone."""
-        if self.shut():
-            self.node.lost(self)
-
-    def shut(self) -> bool:
-        if self.wants:
-            self.node.selector.unregister(self.socket)
-            self.wants = 0
-        self.node.unidentified.pop(self, None)
-        self.node.up.discard(self)
-        if self.socket.fileno() < 0:
-            return False
-        self.closed = True
-        self.socket.close()
-        self.buffer = bytearray()
-        return True
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        if self.out and not self.connecting and not self.shaking:
-            del self.out[: self.send(self.out)]
-        self.closed = True
-        self.node.soon(self.gone)
-
-    def drop(self) -> None:
-        if not self.closed:
-            self.out.clear()
-            self.closed = True
-            self.node.soon(self.gone)
+FAREWELL_S = 2.0  # for the group to know that this node is gone
 
 
 class ThreadShell(Shell):
     """The shell of a node, with a thread of its own."""
 
-    def __init__(self, registry: Registry, group: str, algorithm: str, limits: Limits | None) -> None:
+    def __init__(self, registry: Registry, group: str, algorithm: str = DEFAULT, limits: Limits | None = None) -> None:
         self.mutex = threading.RLock()
         self.now = registry.clock  # type: ignore[method-assign]
-        self.inbox: deque[Callable[[], None]] = deque()  # from other threads
+        self.inbox: deque[Callable[[], object]] = deque()  # from other threads
         self.selector = selectors.DefaultSelector()
-        self.timers: list[tuple[float, int, Callable[[], None]]] = []
+        self.timers: list[tuple[float, int, Callable[[], object]]] = []
         self.number = 0
         self.listening: list[socket.socket] = []
         self.unidentified: dict[ThreadLink, None] = {}  # the oldest first
         self.most = max_unidentified()
+        self.yield_at = 0.0  # when an acquire that does not have to wait must let the reader have its turn
+        self.waiting: set[Hold] = set()  # their threads wait
+        self.abandoned: deque[Abandoned] = deque()  # bodies that ended without their `__exit__`
         self.wake_receiver, self.wake_sender = socket.socketpair()
         self.wake_receiver.setblocking(False)
         self.wake_sender.setblocking(False)
@@ -201,7 +64,7 @@ class ThreadShell(Shell):
         self.reader = threading.Thread(target=self._read, name=f"peerlock {group}", daemon=True)
         super().__init__(registry, group, algorithm, limits)
 
-    def post(self, act: Callable[[], None]) -> None:
+    def post(self, act: Callable[[], object]) -> None:
         self.inbox.append(act)
         self.wake()
 
@@ -214,20 +77,20 @@ class ThreadShell(Shell):
         super().after_fork()
 
     def descriptors(self) -> list[int]:
-        links = [link for link in self.up if isinstance(link, ThreadLink)]
+        links = [link for link in self.links.up if isinstance(link, ThreadLink)]
         return [
             made.fileno()
             for made in (*self.listening, self.wake_receiver, self.wake_sender, *(link.socket for link in links))
         ]
 
-    def after(self, seconds: float, act: Callable[[], None]) -> None:
+    def after(self, seconds: float, act: Callable[[], object]) -> None:
         with self.mutex:
             self.number += 1
             heappush(self.timers, (self.now() + seconds, self.number, act))
             if self.timers[0][1] == self.number:
                 self.wake()
 
-    def soon(self, act: Callable[[], None]) -> None:
+    def soon(self, act: Callable[[], object]) -> None:
         self.after(0.0, act)
 
     def wake(self) -> None:
@@ -241,16 +104,16 @@ class ThreadShell(Shell):
             self._serve()
         except BaseException:
             # A defect of ours. Nobody may wait for a thread that is not there any more.
-            log.exception("group %s: the reader of %s has ended", self.group, self.name)
+            log.exception("group %s: the reader of %s has ended", self.group, self.core.me.name)
             with self.mutex:
                 self.closing = True
                 try:
                     self.core.close(self.now())
+                    self.carry_out()
                 finally:
                     self.registry.close()
                     self._put_away()
-                    if self.on_started is not None:
-                        self.on_started()
+                    self.membership.started()
 
     def _serve(self) -> None:
         while True:
@@ -270,13 +133,16 @@ class ThreadShell(Shell):
             self._shielded(self.inbox.popleft())
         while self.timers and self.timers[0][0] <= self.now():
             self._shielded(heappop(self.timers)[2])
-        self.tidy()
-        self.core.flush()
+        self._give_back_what_was_left()
+        self.carry_out()
 
-    def tidy(self) -> None:
-        """Give back what was left behind."""
+    def _give_back_what_was_left(self) -> None:
+        while self.abandoned:
+            hold = getattr(self.abandoned.popleft(), "hold", None)  # none if the lock was not granted
+            if hold is not None:
+                hold._put_back()
 
-    def _shielded(self, act: Callable[[], None], link: Any = None) -> None:
+    def _shielded(self, act: Callable[[], object], link: Any = None) -> None:
         """What goes wrong with one link, or with one thing that was to be done, must not end the reader."""
         try:
             act()
@@ -334,7 +200,7 @@ class ThreadShell(Shell):
     def _late(self, link: ThreadLink) -> None:
         self.unidentified.pop(link, None)
         if link.peer is None and link.client is None and not link.closed:
-            self.ends(link, "it did not say who it is")
+            self.links.refuse(link, "it did not say who it is")
 
     def connect(self, peer: Peer) -> None:
         where = self.registry.endpoint(peer)
@@ -349,7 +215,7 @@ class ThreadShell(Shell):
             found = resolved(where)
         except OSError as problem:
             why = problem
-            self.post(lambda: self.not_connected(peer, why))
+            self.post(lambda: self.links.not_connected(peer, why))
         else:
             self.post(lambda: self._connect(peer, where, found))
 
@@ -372,11 +238,11 @@ class ThreadShell(Shell):
         except OSError as why:
             if made is not None:
                 made.close()
-            self.soon(lambda why=why: self.not_connected(peer, why))  # type: ignore[misc]
+            self.soon(lambda why=why: self.links.not_connected(peer, why))  # type: ignore[misc]
             return
         if problem not in (0, errno.EINPROGRESS, errno.EAGAIN):
             made.close()
-            self.soon(lambda: self.not_connected(peer, OSError(problem, os.strerror(problem))))
+            self.soon(lambda: self.links.not_connected(peer, OSError(problem, os.strerror(problem))))
             return
         link = ThreadLink(self, peer, made, connecting=bool(problem))
         self.after(CONNECT_S, lambda: self._unconnected(link))
@@ -409,7 +275,7 @@ class ThreadShell(Shell):
 
     def shaken(self, link: ThreadLink) -> None:
         if link.dialled is not None:
-            self.connected(link)
+            self.links.connected(link)
         if not link.closed:
             link.watch()
             if isinstance(link.socket, ssl.SSLSocket):
@@ -426,8 +292,80 @@ class ThreadShell(Shell):
             for made in self.listening:
                 self.selector.register(made, selectors.EVENT_READ, "accept")
 
+    # -- the end, and interruptions ----------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Leave the group. What is still held is lost; waiters get `NodeClosed`."""
+        if self.forked:
+            return
+        if self.is_in_core() and threading.current_thread() is not self.reader:
+            # A signal's handler in the middle of the node's work: the reader thread does it, soon.
+            self.post(self.leave)
+            return
+        with self.mutex:
+            if self.closing:
+                return
+        try:
+            with self.mutex:
+                self.say_farewell()
+                self.links.close()
+            self.wake()
+            if threading.current_thread() is not self.reader and self.reader.ident is not None:
+                self.reader.join()
+            self.registry.left(FAREWELL_S)
+        finally:  # also if a signal's handler raises meanwhile
+            self.closing = True
+            self.wake()
+            self.registry.close()
+
+    def upset(self, problem: BaseException) -> None:
+        """A thread was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
+        if isinstance(problem, PeerlockError):
+            return  # that is an answer
+        log.warning(
+            "group %s: %s was interrupted in the middle of its work (%s): it joins again",
+            self.group, self.core.me.name, type(problem).__name__,
+        )  # fmt: skip
+        why = "a signal's handler raised in the middle of the node's work"
+        tickets = {
+            ticket for link in self.links.up if link.client is not None for ticket in link.client.tickets.values()
+        }
+        waiting, self.waiting = self.waiting, set()
+        self.core.abandon(why)
+        self.end_clients()
+        for hold in waiting:
+            if hold.state == WAITING:
+                hold.local_lock = None
+            hold.woken()
+        for ticket in tickets:
+            if ticket.state == WAITING:
+                ticket.local_lock, ticket.state = None, FAILED
+                ticket.error = NodeClosed(f"The node {self.core.me.name} joins again: {why}. The lock was never held.")
+                ticket.woken()
+        self.carry_out()
+        self.membership.rejoin()
+
+    def check_lease(self) -> None:
+        """If the lease is over, the next look must see it, whether or not the reader had its turn."""
+        if self.forked:
+            return
+        deadline = self.core.deadline
+        if self.now() >= deadline.until:
+            inner = self.is_in_core()  # this very thread is in the middle of the core
+            with self.mutex:
+                if self.now() >= deadline.until and not inner:
+                    try:
+                        self.core.lapse(self.now())
+                        self.carry_out()
+                    except BaseException as problem:
+                        self.upset(problem)
+                        raise
+        if self.core.table.may_hold and not self.is_in_core() and not self.membership.stands():
+            with self.mutex:
+                self.membership.on_group_lost()
+
     def _put_away(self) -> None:
-        for link in list(self.up):
+        for link in list(self.links.up):
             if isinstance(link, ThreadLink):
                 link.shut()
         while self.timers:

@@ -69,9 +69,8 @@ class Link:
         self.limit, self.most = LARGEST, most
 
     def choked(self) -> None:
-        self.shell.complain(
-            f"link {self.shell.other_end(self)} closed: more than {self.most // 1024} KiB wait for it, and it does not read"
-        )
+        link = f"link {self.shell.links.other_end(self)}"
+        self.shell.complain(f"{link} closed: more than {self.most // 1024} KiB wait for it, and it does not read")
         self.drop()
 
     # -- in ------------------------------------------------------------------------------------------
@@ -106,9 +105,17 @@ class Link:
     def buffer_updated(self, nbytes: int) -> None:
         """That many bytes are there (asyncio's name for it). Frames are handled one by one; a bad one ends the link."""
         self.end = end = self.end + nbytes
+        shell, before = self.shell, self.shell.at_work
+        shell.at_work = True
+        try:
+            self.handle_frames(end)
+            if shell.core.table.dirty or shell.core.effects:
+                shell.carry_out()
+        finally:
+            shell.at_work = before
+
+    def handle_frames(self, end: int) -> None:
         shell, first, length = self.shell, self.start + HEAD, 0
-        core = shell.core
-        core.busy = True
         try:
             while first <= end and not self.closed:
                 (length,) = unpack_length(self.buffer, self.start)
@@ -124,27 +131,25 @@ class Link:
                 if type(frame) is LockMessage and self.peer is not None:  # almost all are
                     shell.core.receive(self.peer, frame, shell.clock())
                 else:
-                    shell.on_frame(self, frame)
+                    shell.links.on_frame(self, frame)
         except (ProtocolError, RegistryError) as problem:
-            shell.ends(self, str(problem))
+            shell.links.refuse(self, str(problem))
         except UNREADABLE as problem:
-            shell.ends(self, f"a frame of {length} bytes is no message of this protocol: {problem}")
-        finally:
-            core.busy = False
+            shell.links.refuse(self, f"a frame of {length} bytes is no message of this protocol: {problem}")
         if self.start == self.end:
             self.start = self.end = 0
             if len(self.buffer) > 65536:
                 self.buffer = bytearray(16384)  # a large frame is rare
                 self.whole = memoryview(self.buffer)
-        if shell.core.table.dirty:
-            shell.core.flush()
 
     def too_long(self, length: int) -> str:
         first = length >> 16 if self.peer is None and self.client is None else 0
         if first == HELLO_OF_TLS:
             self.write(NOT_TLS)
         elif first == ALERT_OF_TLS and self.dialled is not None:
-            self.shell.refuse(f"{self.dialled.name} at {self.shell.registry.endpoint(self.dialled)} {ONLY_THERE}")
+            self.shell.membership.refuse(
+                f"{self.dialled.name} at {self.shell.registry.endpoint(self.dialled)} {ONLY_THERE}"
+            )
         if first in (HELLO_OF_TLS, ALERT_OF_TLS):
             return f"it {ONLY_THERE}"
         return f"a frame of {length} bytes; the limit is {self.limit}"

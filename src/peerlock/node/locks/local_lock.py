@@ -35,6 +35,7 @@ from msgspec import Raw
 
 from peerlock.contract import Ask, Grant, Key, Mode, NodeId, Out, Wire
 from peerlock.errors import LockLost, PeerlockError
+from peerlock.node.effects import MaySpin, Wake
 from peerlock.node.locks.participant import Participant
 from peerlock.node.locks.ticket import DONE, FAILED, HELD, LOST, WAITING, Ticket
 from peerlock.node.wire import LENGTH, LockMessage, LockStatus, WaiterStatus, packed
@@ -196,7 +197,8 @@ class LocalLock(Participant):
         """The ticket is HELD afterwards, or it waits."""
         ticket.local_lock = self
         table = self.table
-        if now >= table.until:
+        table.now = now
+        if now >= table.deadline.until:
             table.lapse(now)
         if self.want is None and table.open and self.at == "idle":
             # The way of almost every entry that nobody competes for.
@@ -232,7 +234,7 @@ class LocalLock(Participant):
         if ticket.state == WAITING:
             table.alarm()
             if self.at == "asked":
-                table.spin(self)
+                table.effects.append(MaySpin(self))
 
     def due_at(self) -> float:
         """When a waiter of this node is likely to be granted the lock: after as long as the last time."""
@@ -281,7 +283,8 @@ class LocalLock(Participant):
     def release(self, ticket: Ticket, now: float) -> None:
         """The end of a hold. The caller has checked that it is one. If the lease is over, it is not: it is lost."""
         table = self.table
-        if now >= table.until:
+        table.now = now
+        if now >= table.deadline.until:
             table.lapse(now)
             if ticket.state == LOST:
                 return
@@ -308,7 +311,7 @@ class LocalLock(Participant):
             self.tell("left")
         self.algorithm.release(self)
         if self.table.disputes and self.name in self.table.disputes:
-            self.table.full()  # nobody can enter in this epoch
+            self.table.request_epoch()  # nobody can enter in this epoch
         self.quiet = self.quiet and self.table.messages == sent
         self.free = (
             before is not None
@@ -352,6 +355,7 @@ class LocalLock(Participant):
     def cancel(self, ticket: Ticket, now: float) -> None:
         """A waiting ticket is not wanted any more."""
         assert ticket.state == WAITING and self.queue is not None
+        self.table.now = now
         ticket.state = DONE
         self.queue.remove(ticket)
         if not self.queue:
@@ -372,14 +376,14 @@ class LocalLock(Participant):
             self.asked = True
         self.receive(source, clock, message, self)
         if self.at == "asked":
-            self.table.spin(self)
+            self.table.effects.append(MaySpin(self))
         elif not self.has:  # else there is nothing to agree upon
             self.settled(now)
 
     def settled(self, now: float) -> None:
         """Settle, and give the lock to the first waiter here."""
         table = self.table
-        if now >= table.until:
+        if now >= table.deadline.until:
             table.lapse(now)
         if not table.running:
             return
@@ -430,7 +434,7 @@ class LocalLock(Participant):
         self.streak += 1
         ticket.fence, ticket.state, ticket.since = table.first_fence + self.clock, HELD, now
         table.grants += 1
-        ticket.woken()
+        table.effects.append(Wake(ticket))
 
     def fail(self, error: PeerlockError) -> None:
         """No waiter here can be granted the lock any more."""
@@ -439,7 +443,7 @@ class LocalLock(Participant):
             self.want = None
         for ticket in queue or ():
             ticket.state, ticket.error = FAILED, error
-            ticket.woken()
+            self.table.wake(ticket)
 
     def drop(self) -> None:
         super().drop()
@@ -447,16 +451,16 @@ class LocalLock(Participant):
         self.successor, self.withheld = None, []
         self.asked_at = inf
 
-    def lose(self, sentence: str) -> list[Ticket]:
-        """The holders here have lost it, and must be woken."""
-        holders = [ticket for ticket in (self.holder, *(self.sharers or ())) if ticket is not None]
-        for ticket in holders:
-            self.table.losses += 1
-            ticket.error = LockLost(sentence)
-            ticket.state = LOST
+    def lose(self, sentence: str) -> None:
+        """The holders here have lost it."""
+        for ticket in (self.holder, *(self.sharers or ())):
+            if ticket is not None:
+                self.table.losses += 1
+                ticket.error = LockLost(sentence)
+                ticket.state = LOST
+                self.table.wake(ticket)
         self.holder, self.sharers, self.has = None, None, False
         self.want = self.queue[0].mode if self.queue else None
-        return holders
 
     def waited_for(self, now: float) -> float:
         """How long the first waiter has waited; -1: none waits, or it does not wait for the group."""

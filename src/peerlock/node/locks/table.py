@@ -8,7 +8,7 @@ the peers that get a write after the current event, and the counters.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 from zlib import crc32
@@ -17,6 +17,8 @@ from msgspec import Struct
 
 from peerlock.contract import Mode, NodeId, Out, State
 from peerlock.errors import Disagreement
+from peerlock.node.effects import BeginHolding, Effect, LeaseLapsed, RequestEpoch, Wake, WakeAt, WithheldDueAt
+from peerlock.node.locks.deadline import Deadline
 from peerlock.node.locks.fence import CLOCK_BITS, fence
 from peerlock.node.locks.local_lock import MAX_UNACKED, LocalLock
 from peerlock.node.locks.ticket import Limits, LockObserver, Ticket
@@ -24,6 +26,7 @@ from peerlock.node.session import Session
 from peerlock.node.wire import LockReport, LockStatus
 from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm, is_known_algorithm, wire_algorithm
 
+TICK_S = 0.5
 CLOCK_CHECK_GRANTS = 1 << 18  # after so many grants the clocks are looked at
 WITHHOLD_S_PER_MEMBER = 0.0002  # then a request that was sent to the successor alone is sent to the others
 MAX_WITHHOLD_S = 0.005  # however many there are: most of them may want nothing
@@ -33,21 +36,16 @@ NEAR_THE_END = (1 << CLOCK_BITS) - (1 << 24)  # a clock that needs a new epoch
 class LockTable:
     """All locks of one node."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        alarm: Callable[[], None],
-        request_hold: Callable[[], None],
-        full: Callable[[], None],
-        lapse: Callable[[float], None],
-        on_withheld_due: Callable[[float], None],
-        spin: Callable[[LocalLock], None],
-    ) -> None:
+    def __init__(self, limits: Limits, deadline: Deadline, leases: bool = False) -> None:
         self.limits = limits
-        # Calls into the core: start the tick timer; ask to hold; request an epoch; expire the lease; set the timer of
-        # withheld requests; spin, because what a waiter waits for may come at once.
-        self.alarm, self.request_hold, self.full, self.lapse = alarm, request_hold, full, lapse
-        self.on_withheld_due, self.spin = on_withheld_due, spin
+        self.effects: list[Effect] = []  # what the shell is to do after this event; always this very list
+        self.deadline = deadline  # until when this node may hold: looked at wherever a lock is granted
+        self.now = 0.0  # of the event that is being handled
+        self.tick_at = inf  # when the next tick is due, if one is
+        self.closed = False  # the node has left
+        self.leases = leases  # `may_hold` is a lease: the registry gives it, and is not asked
+        self.asked_to_hold = False  # and has not answered
+        self.renewing = False  # an epoch was requested
         self.locks: dict[str, LocalLock] = {}
         self.opening: dict[str, LockStart] = {}  # of each lock that was reported
         self.disputes: frozenset[str] = frozenset()  # locks that no member can enter in this epoch
@@ -57,7 +55,6 @@ class LockTable:
         self.first_fence = 0  # of the epoch; a clock is added to it
         self.running = False  # an epoch runs, unwedged
         self.may_hold = False  # the registry allows this node to hold locks
-        self.until = inf  # and until then: looked at wherever a lock is granted
         self.open = False  # both, and no peer is far behind
         self.choked = False  # one is
         self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
@@ -84,7 +81,7 @@ class LockTable:
             if self.running:
                 self.start(local_lock)
             if len(self.locks) > self.bound:
-                self.full()
+                self.request_epoch()
         return local_lock
 
     def start(self, local_lock: LocalLock) -> None:
@@ -108,12 +105,42 @@ class LockTable:
     def set_open(self) -> None:
         self.open = self.running and self.may_hold and not self.choked
 
-    def extend(self, until: float, now: float) -> None:
-        """A lease that runs runs on. May be called by another thread, while this one is busy with something else."""
-        if self.may_hold and now < self.until < until:
-            self.until = until
+    # -- what the core is asked for ------------------------------------------------------------------
 
-    def busy(self) -> Iterable[LocalLock]:
+    def alarm(self) -> None:
+        """A caller waits, or something else must be looked at: a tick is needed."""
+        if self.tick_at == inf and not self.closed:
+            self.tick_at = self.now + TICK_S
+            self.effects.append(WakeAt(self.tick_at))
+
+    def request_hold(self) -> None:
+        if not self.may_hold and not self.leases and not self.asked_to_hold:
+            self.asked_to_hold = True
+            self.effects.append(BeginHolding())
+
+    def allow(self) -> None:
+        """This node may hold locks."""
+        self.asked_to_hold, self.may_hold = False, True
+        self.set_open()
+        self.alarm()
+        for local_lock in self.busy():
+            local_lock.settled(self.now)
+
+    def request_epoch(self) -> None:
+        if not self.renewing:
+            self.renewing = True
+            self.effects.append(RequestEpoch())
+
+    def lapse(self, now: float) -> None:
+        """The lease is over: from now on others may hold what was held here."""
+        self.now = now
+        busy = self.busy()
+        lost = self.lose("the lease of this node has run out, because the registry was not reached in time")
+        for local_lock in busy:
+            local_lock.settled(now)
+        self.effects.append(LeaseLapsed(lost))
+
+    def busy(self) -> list[LocalLock]:
         return [local_lock for local_lock in self.locks.values() if local_lock.want is not None]
 
     def waiting(self) -> bool:
@@ -181,13 +208,13 @@ class LockTable:
         ):
             self.choked = False
             self.set_open()
-            for local_lock in list(self.busy()):
+            for local_lock in self.busy():
                 local_lock.settled(now)
 
     def withhold(self, local_lock: LocalLock) -> None:
         self.withheld[local_lock] = None
         if not self.withheld_timer_set:
-            self.on_withheld_due(local_lock.withheld_until())
+            self.effects.append(WithheldDueAt(local_lock.withheld_until()))
             self.withheld_timer_set = True
 
     def send_withheld(self, now: float) -> None:
@@ -201,34 +228,47 @@ class LockTable:
             else:
                 local_lock.send_withheld()
         if self.withheld:
-            self.on_withheld_due(now + self.withhold_s)
+            self.effects.append(WithheldDueAt(now + self.withhold_s))
             self.withheld_timer_set = True
 
     def wedge(self) -> None:
         self.running = self.open = False
 
     def drop(self, why: str) -> None:
-        """The group goes on without this node: nothing is held any more; who waits, waits for the next group."""
+        """The group goes on without this node: nothing is held any more; callers that wait, wait for the next group."""
         self.wedge()
-        lost = self.lose(why)
+        self.lose(why)
         for local_lock in self.locks.values():
             local_lock.drop()
-        for ticket in lost:
-            ticket.woken()
 
-    def lose(self, why: str) -> list[Ticket]:
-        """Others may hold from now on what was held here. The caller wakes the holders when all of them are
-        marked: one may take its time, and another thread may look at the clock, or at its own hold, meanwhile.
+    def lose(self, why: str) -> int:
+        """Others may hold from now on what was held here. All holds are marked before the first holder is woken. How many
+        there were.
         """
         ending = "It was held until now; others may hold it from now on."
-        lost = [
-            t
-            for local_lock in self.busy()
-            for t in local_lock.lose(f"The lock {local_lock.name} is lost: {why}. {ending}")
-        ]
-        self.may_hold, self.until = False, inf
+        losses = self.losses
+        for local_lock in self.busy():
+            local_lock.lose(f"The lock {local_lock.name} is lost: {why}. {ending}")
+        self.may_hold, self.deadline.until = False, inf
         self.set_open()
-        return lost
+        return self.losses - losses
+
+    def abandon(self, why: str) -> None:
+        """Nothing that is known here can be relied upon: the holders lose their locks, and everything else is forgotten."""
+        self.effects[:] = [effect for effect in self.effects if type(effect) is Wake]
+        self.wedge()
+        self.lose(why)
+        ending = "It was held until now; others may hold it from now on."
+        for local_lock in self.locks.values():
+            local_lock.lose(f"The lock {local_lock.name} is lost: {why}. {ending}")  # whatever it says of itself
+            local_lock.queue = local_lock.want = None
+            local_lock.drop()  # code that still has this object can do nothing with it
+        self.locks, self.dirty, self.withheld = {}, {}, {}
+        self.tick_at = inf
+        self.renewing = self.asked_to_hold = self.withheld_timer_set = False
+
+    def wake(self, ticket: Ticket) -> None:
+        self.effects.append(Wake(ticket))
 
     def status(self, now: float) -> tuple[LockStatus, ...]:
         return tuple(local_lock.status(now) for local_lock in self.busy())

@@ -56,24 +56,16 @@ class LeasedWorld(Nemesis):
     def holds_nothing(self, peer: Peer, epoch: int) -> None:
         process = self.by_peer[peer]
         assert isinstance(process, LeasedProcess)
-        table = process.core.table
-        if (
-            process.alive
-            and process.peer == peer
-            and table.may_hold
-            and not process.core.closed
-            and process.now < table.until
-        ):
-            raise Broken(
-                f"epoch {epoch} excludes {peer.name}, whose lease runs for {table.until - process.now:.3f} s more"
-            )
+        table, until = process.core.table, process.core.deadline.until
+        if process.alive and process.peer == peer and table.may_hold and not table.closed and process.now < until:
+            raise Broken(f"epoch {epoch} excludes {peer.name}, whose lease runs for {until - process.now:.3f} s more")
 
     def entered(self, user: User, wish: Wish) -> None:
         process = user.process
         assert isinstance(process, LeasedProcess)
-        if process.now >= process.core.table.until:
+        if process.now >= process.core.deadline.until:
             raise Broken(
-                f"{process.name} was granted {wish.lock} {process.now - process.core.table.until:.6f} s after its lease"
+                f"{process.name} was granted {wish.lock} {process.now - process.core.deadline.until:.6f} s after its lease"
             )
         holds = self.holds.setdefault(wish.lock, {})
         for other, theirs in list(holds.items()):
@@ -81,7 +73,7 @@ class LeasedWorld(Nemesis):
                 continue
             before = other.process
             assert isinstance(before, LeasedProcess)
-            left = before.core.table.until - before.now
+            left = before.core.deadline.until - before.now
             if left <= 0 and (before.paused or before.hung):
                 del holds[other]  # it believes nothing, and will find out
                 continue

@@ -51,7 +51,7 @@ class Nemesis(ClusterNetwork):
                     self.disturb(self.random.choice(links), kind)
             case "renewal" if running:
                 process = self.random.choice(running)
-                process.do(process.renew)
+                process.do(process.request_epoch)
             case "partition":
                 self.partition()
             case "pair" if len(names := sorted({process.name for process in up})) > 1:

@@ -28,8 +28,8 @@ from msgspec import Struct
 
 from peerlock.contract import Mode
 from peerlock.errors import PeerlockError, ProtocolError
+from peerlock.node import effects
 from peerlock.node.core import Core
-from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import DONE, HELD, WAITING, Limits, Ticket
 from peerlock.node.peer import Peer
 from peerlock.node.wire import LENGTH, Hello, framed, opened
@@ -93,13 +93,31 @@ class Process:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.peer = world.new_peer(name)
-        self.core = world.plan.core(self.peer, "sim", self, Limits(local_grants=3, idle_locks=40), self.now)
+        self.core = self.new_core(Limits(local_grants=3, idle_locks=40))
         self.links: dict[Peer, Link] = {}
         self.greeted: dict[Link, Peer] = {}
         self.alive, self.paused, self.leaving = True, False, False
         self.went_on = world.now  # was started, or continued
         self.postponed: list[Callable[[], None]] = []
         self.users: list[User] = []
+        self.handlers: dict[type, Callable[[Any], object]] = {
+            effects.Wake: lambda effect: effect.ticket.woken(),
+            effects.WakeAt: lambda effect: self.at(effect.when, lambda: self.core.tick(self.now)),
+            effects.WithheldDueAt: lambda effect: self.at(effect.when, lambda: self.core.on_withheld_due(self.now)),
+            effects.Write: lambda effect: self.write(effect.peer, effect.data),
+            effects.Dial: lambda effect: self.dial(effect.peer),
+            effects.HangUp: lambda effect: self.hang_up(effect.peer),
+            effects.CheckLiveness: lambda effect: self.redial_if_alive(effect.peer),
+            effects.RefreshView: lambda effect: self.refresh(),
+            effects.Suspect: lambda effect: self.core.waits_for(self.suspect(effect.peers)),
+            effects.RequestEpoch: lambda effect: self.request_epoch(),
+            effects.Rejoin: lambda effect: self.rejoin(),
+            effects.BeginHolding: lambda effect: self.begin_holding(),
+            effects.EndHolding: lambda effect: self.end_holding(),
+        }
+
+    def new_core(self, limits: Limits) -> Core:
+        return self.world.plan.core(self.peer, "sim", limits, self.now)
 
     @property
     def now(self) -> float:
@@ -114,9 +132,25 @@ class Process:
             self.postponed.append(act)
             return
         act()
-        self.core.flush()
+        self.carry_out()
 
-    # -- the shell -----------------------------------------------------------------------------------
+    def carry_out(self) -> None:
+        core = self.core
+        while True:
+            for peer, data in core.take_writes():
+                self.write(peer, data)
+            if not core.effects:
+                return
+            effect = core.effects.pop(0)
+            handler = self.handlers.get(type(effect))
+            if handler is not None:  # else it is for a log, for a status, or for a waiter that may spin
+                handler(effect)
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        """By the clock of this process."""
+        self.world.at(when, lambda: self.do(act))
+
+    # -- what the core asks for --------------------------------------------------------------------------
 
     def write(self, peer: Peer, data: bytes) -> None:
         link = self.links.get(peer)
@@ -126,10 +160,14 @@ class Process:
     def dial(self, peer: Peer) -> None:
         self.world.later(self.world.delay(), lambda: self.do(lambda: self.world.connect(self, peer)))
 
-    def hang_up(self, peer: Peer, sentence: str) -> None:
+    def hang_up(self, peer: Peer) -> None:
         link = self.links.pop(peer, None)
         if link is not None:
             self.drop(link)
+
+    def redial_if_alive(self, peer: Peer) -> None:
+        self.look(peer)
+        self.core.may_redial(peer)
 
     def look(self, peer: Peer) -> None:
         self.world.registry.refresh(self)
@@ -146,16 +184,13 @@ class Process:
     def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
         return self.world.registry.exclude(self, peers) if peers else ()
 
-    def renew(self) -> None:
+    def request_epoch(self) -> None:
         self.world.faults["renewal"] += 1
         self.world.later(0.0, lambda: self.do(self.renewal))
 
     def renewal(self) -> None:
-        self.core.renewing = False
+        self.core.epoch_requested()
         self.world.registry.change(self, even_if_the_same=True)
-
-    def waits_outside(self) -> bool:
-        return False
 
     def rejoin(self) -> None:
         """A process that was excluded joins again as a new incarnation."""
@@ -170,32 +205,14 @@ class Process:
         self.core.rejoined(self.peer)
         self.world.later(self.world.delay(), lambda: self.do(lambda: self.world.registry.change(self)))
 
-    def begin_holding(self) -> bool:
-        return self.world.registry.begin_holding(self)
+    def begin_holding(self) -> None:
+        if self.world.registry.begin_holding(self):
+            self.core.holding_allowed(self.now)
+        else:
+            self.core.holding_refused()
 
     def end_holding(self) -> None:
         self.world.registry.believers.discard(self.peer)
-
-    def lapsed(self, held: int) -> None:
-        pass
-
-    def wake_at(self, when: float) -> None:
-        self.world.at(when, lambda: self.do(lambda: self.core.tick(self.now)))
-
-    def withheld_due_at(self, when: float) -> None:
-        self.world.at(when, lambda: self.do(lambda: self.core.on_withheld_due(self.now)))
-
-    def spin(self, local_lock: LocalLock) -> None:
-        pass
-
-    def learned(self, epoch: int, members: tuple[Peer, ...]) -> None:
-        pass
-
-    def started(self, epoch: int) -> None:
-        pass
-
-    def note(self, level: str, sentence: str) -> None:
-        pass
 
     def was_told(self, user: User, wish: Wish) -> None:
         """A lock was lost. On one host that must not be."""
@@ -236,7 +253,12 @@ class Process:
                 self.world.transmit(link, self, framed(self.core.hello(frame.peer)))
                 self.core.linked(frame.peer, frame.received, self.now)
         else:
-            self.core.receive(peer, frame, self.now)
+            view = self.core.receive(peer, frame, self.now)
+            if view is not None:
+                if not self.confirms(view.epoch, view.members):
+                    raise ProtocolError(f"a view of epoch {view.epoch}, which the registry does not know")
+                self.core.learn(view.epoch, view.members, self.now)
+                self.core.receive(peer, frame, self.now)
 
     def drop(self, link: Link) -> None:
         """Another link has taken its place: what still comes on it is not wanted."""
@@ -309,12 +331,11 @@ class Registry:
 
 
 class Wish(Ticket):
-    def __init__(self, mode: Mode, user: User) -> None:
-        self.mode, self.user, self.asked, self.lock = mode, user, False, ""
+    def __init__(self, mode: Mode, user: User, lock: str) -> None:
+        self.mode, self.user, self.lock, self.entered = mode, user, lock, False
 
     def woken(self) -> None:
-        if self.asked:
-            self.user.woken(self)
+        self.user.woken(self)
 
 
 class User:
@@ -332,18 +353,16 @@ class User:
 
     def ask(self) -> None:
         world, core = self.process.world, self.process.core
-        if core.closed or (world.calm and world.random.random() < 0.5):
+        if core.table.closed or (world.calm and world.random.random() < 0.5):
             self.stopped = True
             return
         lock = self.lock
         if world.random.random() < 0.05:
             lock = f"rare-{world.random.randrange(60)}"  # more of them than a node remembers
         mode: Mode = "read" if world.plan.readers and world.random.random() < 0.5 else "write"
-        self.wish = wish = Wish(mode, self)
-        core.now = self.process.now
-        wish.lock = lock
-        core.table.local_lock(lock, wire_algorithm(world.plan.algorithm)).acquire(wish, self.process.now)
-        wish.asked = True
+        self.wish = wish = Wish(mode, self, lock)
+        local_lock = core.table.local_lock(lock, wire_algorithm(world.plan.algorithm))
+        core.acquire(local_lock, wish, self.process.now)
         if wish.state == HELD:
             self.entered(wish)
         elif world.random.random() < 0.1 and not world.calm:
@@ -354,21 +373,23 @@ class User:
     def give_up(self, wish: Wish) -> None:
         if wish.state == WAITING and wish.local_lock is not None:
             self.process.world.faults["gave up"] += 1
-            wish.local_lock.cancel(wish, self.process.now)
+            self.process.core.cancel(wish, self.process.now)
             self.wish = None
             self.later()
 
     def woken(self, wish: Wish) -> None:
         if wish.state == HELD:
-            self.entered(wish)
+            if not wish.entered:  # else it was granted at once
+                self.entered(wish)
         else:
             self.process.world.left(self, wish)
             self.wish = None
-            if wish.error is not None and not self.process.core.closed:
+            if wish.error is not None and not self.process.core.table.closed:
                 self.process.was_told(self, wish)
 
     def entered(self, wish: Wish) -> None:
         world = self.process.world
+        wish.entered = True
         world.entered(self, wish)
         world.later(world.random.expovariate(2 / world.plan.pace), lambda: self.process.do(lambda: self.leave(wish)))
 
@@ -376,8 +397,7 @@ class User:
         if wish.state == HELD and wish.local_lock is not None:
             world = self.process.world
             world.left(self, wish)
-            self.process.core.now = self.process.now
-            wish.local_lock.release(wish, self.process.now)
+            self.process.core.release(wish, self.process.now)
             if wish.state == DONE:
                 self.wish = None
                 self.later()
@@ -514,7 +534,7 @@ class World:
                 self.disturb(self.random.choice(links), kind)
         elif kind == "renewal" and running:
             process = self.random.choice(running)
-            process.do(process.renew)
+            process.do(process.request_epoch)
 
     def disturb(self, link: Link, kind: str) -> None:
         if kind == "slow link":
@@ -554,10 +574,11 @@ class World:
         def go() -> None:
             process.leaving = True
             process.core.close(self.now)
+            process.carry_out()
             self.registry.believers.discard(process.peer)
             self.registry.present.pop(process.peer, None)
             self.registry.change(process)
-            process.core.flush()
+            process.carry_out()
             process.alive = False
             for link in list(process.links.values()):
                 self.cut(link)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from peerlock.node.core import Core
+from peerlock.node.locks.ticket import Limits
 from peerlock.node.membership.lease import Lease
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
@@ -66,7 +68,6 @@ class LeasedProcess(Process):
         self.clock = world.new_clock()
         self.world = world  # the clock is read before anything else is there
         super().__init__(world, name)
-        self.core.leases, self.core.patience_s = True, world.plan.lease_s
         self.hung = False
         self.hung_since = 0.0
         self.late: list[Callable[[], None]] = []  # for the core, while it hangs
@@ -78,6 +79,10 @@ class LeasedProcess(Process):
             if plan.registry == "voters"
             else StoreAgent(AgentShell(self), plan.lease_s, "store", plan.store_member, plan.lease)
         )
+
+    def new_core(self, limits: Limits) -> Core:
+        plan = self.hosts.plan
+        return plan.core(self.peer, "sim", limits, self.now, leases=True, patience_s=plan.lease_s, waits_outside=True)
 
     @property
     def site(self) -> str:
@@ -101,7 +106,7 @@ class LeasedProcess(Process):
         finally:
             self.hung = hung
 
-    # -- the core's shell --------------------------------------------------------------------------------
+    # -- what the core asks for --------------------------------------------------------------------------
 
     def look(self, peer: Peer) -> None:
         pass
@@ -117,11 +122,8 @@ class LeasedProcess(Process):
         return peers
 
     def renewal(self) -> None:
-        self.core.renewing = False
+        self.core.epoch_requested()
         self.agent.wants_renewal(self.core.view_change.known, self.now)
-
-    def waits_outside(self) -> bool:
-        return True
 
     def rejoin(self) -> None:
         if self.leaving:
@@ -146,20 +148,11 @@ class LeasedProcess(Process):
         if isinstance(self.agent, StoreAgent):
             self.agent.answered(number, done, snapshot, self.now)
 
-    def begin_holding(self) -> bool:
-        return False  # it is open while the lease runs
-
-    def end_holding(self) -> None:
-        pass
-
-    def wake_at(self, when: float) -> None:
-        self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.tick(self.now)))
-
-    def withheld_due_at(self, when: float) -> None:
-        self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(lambda: self.core.on_withheld_due(self.now)))
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        self.hosts.at(self.clock.when(when) + 1e-7, lambda: self.do(act))
 
     def look_at_lease(self) -> None:
-        if self.core.table.may_hold and self.now >= self.core.table.until:
+        if self.now >= self.core.deadline.until:
             self.core.lapse(self.now)
 
     def was_told(self, user: User, wish: Wish) -> None:
@@ -218,7 +211,7 @@ class AgentShell:
         self.process.do(take)
 
     def leased(self, until: float) -> None:
-        self.process.core.table.extend(until, self.process.now)
+        self.process.core.deadline.extend(until, self.process.now)
         self.process.do(lambda: self.process.core.leased(until, self.process.now))
         self.process.hosts.at(
             self.process.clock.when(until) + 1e-7, lambda: self.process.do(self.process.look_at_lease)
