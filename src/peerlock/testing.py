@@ -31,7 +31,8 @@ from typing import Any, NoReturn, TypeVar
 from peerlock.errors import UsageError
 from peerlock.net.aio.node import Joining, Node
 from peerlock.net.aio.shell import AioShell
-from peerlock.net.registries.base import Endpoint, Registry, View
+from peerlock.net.registries.base import Registry, View
+from peerlock.net.transport.endpoint import Endpoint
 from peerlock.net.transport.link import Link
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.peer import Peer

@@ -1,4 +1,4 @@
-"""Voters, stores and the registry of one host in every interleaving: clean with their rules, and not without any one of them.
+"""Every registry in every interleaving: clean with their rules, and not without any one of them.
 
 The largest of the clean ones are for `make slow`, and those of `--deep` for `peerlock check-registries`: they take minutes.
 """
@@ -30,6 +30,14 @@ STATES = {
     "one host: one is excluded, a third decides": 27_385,
     "one host: a file is removed": 15,
     "one host: the directory is replaced": 4,
+    "a list of 2, all start": 573,
+    "a list of 2, one crashes, a link breaks": 2_496,
+    "a list of 2, one leaves, a link breaks": 4_894,
+    "a list of 2, a record is not written": 93,
+    "a list of 2, both crash, one is said to be dead": 30_054,
+    "a list of 3, all start": 68_195,
+    "a list of 3, one crashes": 42_068,
+    "a list of 3, one crashes, one leaves, one is said to be dead": 970,
 }
 
 

@@ -18,11 +18,12 @@ import peerlock
 from disk import Disk
 from peerlock.net.files import write_durably
 from peerlock.net.registries.host import HostRegistry
-from peerlock.net.registries.static import NodeRecord, StaticRegistry
+from peerlock.net.registries.static import StaticRegistry
 from peerlock.net.shell import Shell
 from peerlock.net.voters.connection import VoterConnection
 from peerlock.net.voters.record_file import HEAD, Stored
 from peerlock.net.voters.server import VoterServer
+from peerlock.node.membership.static import NodeRecord
 from peerlock.node.membership.view import View
 from peerlock.node.quorum.messages import Accepted, Promise, ViewDecided
 from places import NAMES, joined, until

@@ -18,8 +18,8 @@ import peerlock.sync
 from mistaken import Authority
 from peerlock.errors import UsageError
 from peerlock.net import complaints
-from peerlock.net.registries.static import is_loopback
 from peerlock.net.settings import gather, registry_for
+from peerlock.net.transport.endpoint import is_loopback
 from ports import free_port
 
 

@@ -15,12 +15,11 @@ from peerlock.errors import LockError, LockLost
 from peerlock.net.aio.node import Joining, Node
 from peerlock.net.aio.shell import AioShell
 from peerlock.net.registries.host import HostRegistry
-from peerlock.net.registries.static import Tls
 from peerlock.net.settings import gather, leased_registry
 from peerlock.net.threads.link import ThreadLink
 from peerlock.net.threads.node import started
 from peerlock.net.threads.shell import ThreadShell
-from peerlock.net.transport.tls import tls_context
+from peerlock.net.transport.tls import Tls, tls_context
 from peerlock.node.peer import Peer
 from peerlock.node.quorum.messages import VoterHello, enveloped
 from peerlock.node.wire import OLDEST, VERSION, Hello, framed

@@ -19,12 +19,11 @@ import peerlock.sync
 from peerlock.errors import RegistryError
 from peerlock.net.aio.node import Node
 from peerlock.net.aio.shell import AioShell
-from peerlock.net.registries.static import Tls
 from peerlock.net.settings import gather, registry_for
 from peerlock.net.threads.node import Node as ThreadNode
 from peerlock.net.threads.shell import ThreadShell
 from peerlock.net.transport.certificates import make_certificates
-from peerlock.net.transport.tls import tls_context
+from peerlock.net.transport.tls import Tls, tls_context
 from peerlock.net.voters.replacement import replace_voter
 from peerlock.net.voters.server import VoterServer
 from peerlock.node import wire

@@ -133,7 +133,7 @@ def test_a_holder_that_is_heard_of_no_more(place: Place, how: str) -> None:
                     await waiting
                 process.kill()
             if isinstance(registry := anna._shell.registry, StaticRegistry):
-                await until(lambda: "cleo" not in registry.present)
+                await until(lambda: "cleo" not in registry.member.present)
                 registry.kick("cleo")
             hold = await anna.lock("x").acquire(timeout=15)
             assert hold.fence > fence

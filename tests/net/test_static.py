@@ -206,6 +206,33 @@ def test_the_operator_says_that_a_node_is_dead(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
+def test_a_node_that_starts_waits_for_the_whole_list(tmp_path: Path) -> None:
+    """ben's file says that anna has left. Meanwhile she was started again, and told that ben is dead."""
+
+    async def whole() -> None:
+        place = Place(tmp_path, "anna", "ben")
+        anna, ben = await place.all()
+        await anna.leave()
+        await until(lambda: ben.members == ("ben",))
+        crash(ben)
+        anna = await place.join("anna", assume_dead=("ben",))
+        hold = await anna.lock("x").acquire()
+        for link in list(anna._shell.links.by_peer.values()):
+            link.close()
+        nodes = {**place.nodes, "anna": f"127.0.0.1:{free_ports(1)[0]}"}  # ben does not reach her
+        joining = asyncio.ensure_future(joined(place.join("ben", nodes=nodes)))
+        anna._shell.registry.nodes = {**anna._shell.registry.nodes, "ben": anna._shell.registry.nodes["anna"]}
+        await asyncio.sleep(0.5)
+        assert not joining.done(), "ben waits for anna"
+        assert hold.held
+        joining.cancel()
+        await asyncio.gather(joining, return_exceptions=True)
+        hold.release()
+        await anna.leave()
+
+    asyncio.run(whole())
+
+
 def test_old_news_of_who_is_absent_is_not_heeded(tmp_path: Path) -> None:
     """cleo left and came back while ben was down; ben still has it in its file that she is absent."""
 
@@ -227,7 +254,7 @@ def test_old_news_of_who_is_absent_is_not_heeded(tmp_path: Path) -> None:
                 "ben": cleo._shell.registry.nodes["cleo"],
             }
             link.close()
-        cleo._unlisten()
+        cleo._shell._unlisten()
         ben_again = asyncio.ensure_future(joined(place.join("ben")))
         with pytest.raises(LockTimeout):
             await anna.lock("x").acquire(timeout=1)
@@ -379,7 +406,7 @@ def test_another_version(tmp_path: Path, caplog: pytest.LogCaptureFixture, monke
         return before(message)
 
     monkeypatch.setattr(
-        "peerlock.net.shell.framed", lambda message: wire.LENGTH.pack(len(newer(message))) + newer(message)
+        "peerlock.net.link_table.framed", lambda message: wire.LENGTH.pack(len(newer(message))) + newer(message)
     )
 
     async def whole() -> None:

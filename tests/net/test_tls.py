@@ -24,8 +24,8 @@ import peerlock.sync
 from etcds import Cluster, etcd
 from mistaken import Authority
 from peerlock.errors import LockTimeout, PeerlockError, RegistryError, UsageError
-from peerlock.net.registries.static import Tls
 from peerlock.net.transport import tls as ours
+from peerlock.net.transport.tls import Tls
 from places import until
 from ports import free_port
 

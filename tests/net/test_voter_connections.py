@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from peerlock.net.registries.base import Endpoint
+from peerlock.net.transport.endpoint import Endpoint
 from peerlock.net.voters.connection import Reconnector, VoterConnection, VoterPeer, close_server, serve
 from peerlock.node.quorum.messages import Envelope, VoterHello
 from peerlock.node.wire import OLDEST, VERSION

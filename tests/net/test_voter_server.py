@@ -15,8 +15,8 @@ import pytest
 import peerlock
 from peerlock.errors import RegistryError
 from peerlock.net.registries import quorum as embedded
-from peerlock.net.registries.base import Endpoint
 from peerlock.net.transport import connect as dialling
+from peerlock.net.transport.endpoint import Endpoint
 from peerlock.net.voters import replacement as order
 from peerlock.net.voters.connection import VoterConnection
 from peerlock.net.voters.server import VoterServer

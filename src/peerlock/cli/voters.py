@@ -30,7 +30,7 @@ def replace_voter(
     change the list of voters in the settings of every node: those that run have
     learned it from the group.
     """
-    from peerlock.net.registries.static import parse_address
+    from peerlock.net.transport.endpoint import parse_address
     from peerlock.net.transport.tls import contexts
     from peerlock.net.voters.replacement import replace_voter
     from peerlock.net.voters.server import check_voters

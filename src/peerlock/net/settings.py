@@ -45,7 +45,8 @@ from peerlock.net.registries.base import Registry
 from peerlock.net.registries.etcd import Etcd
 from peerlock.net.registries.host import HostRegistry
 from peerlock.net.registries.leased import LeasedRegistry
-from peerlock.net.registries.static import StaticRegistry, Tls
+from peerlock.net.registries.static import StaticRegistry
+from peerlock.net.transport.tls import Tls
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.wire_algorithms import DEFAULT, wire_algorithm
 

@@ -1,6 +1,6 @@
-"""Voters, stores and the registry of one host: what is explored, and each of their rules taken away in turn.
+"""Every registry: what is explored, and each of their rules taken away in turn.
 
-`peerlock check-registries` runs them all. The mutants are in `peerlock.mutants.nodes`.
+`peerlock check-registries` runs them all.
 """
 
 from __future__ import annotations
@@ -11,15 +11,25 @@ from typing import Any
 from msgspec import Struct
 
 from peerlock.check.properties import finding
-from peerlock.check.protocols import host, host_mutants, store
+from peerlock.check.protocols import host, host_mutants, static, store
 from peerlock.check.protocols import quorum as consensus
 from peerlock.check.protocols.quorum import Group as Voters
+from peerlock.check.protocols.static import Budget, StaticGroup
 from peerlock.check.protocols.store import StoreGroup as Store
 from peerlock.check.search import Outcome, Progress
 from peerlock.mutants import quorum as broken_quorum
+from peerlock.mutants import static as broken_static
 from peerlock.mutants import store as broken_store
+from peerlock.node.membership.static import StaticMember
 
+_TWO, _THREE = ("a", "b"), ("a", "b", "c")
+_CRASHES = Budget(starts=2, crashes=2, kicks=1, renewals=1)
+_LEAVES = Budget(starts=2, crashes=1, leaves=1, kicks=1, cuts=1)
 _LIVE: dict[str, Any] = {"obstinate": True, "only_if_it_must": True, "renews": False, "crashes": 1, "apart": True}
+
+
+def _a_list(kind: type[StaticMember], budget: Budget, names: tuple[str, ...] = _TWO) -> StaticGroup:
+    return StaticGroup(names, budget, kind=kind)
 
 
 class Explored(Struct, frozen=True):
@@ -48,6 +58,16 @@ CLEAN = (
     Explored("a store, a member leaves", Store(heartbeats=2, view_changes=(2, 2), leaves=True)),
     Explored("a store, a view with the same members", Store(heartbeats=2, view_changes=(3, 2), renews=True)),
     *(Explored(f"one host: {name}", group) for name, group in host_mutants.CLEAN.items()),
+    Explored("a list of 2, all start", StaticGroup(_TWO, Budget(cuts=1), running=False)),
+    Explored("a list of 2, one crashes, a link breaks", StaticGroup(_TWO, Budget(starts=1, crashes=1, cuts=1))),
+    Explored("a list of 2, one leaves, a link breaks", StaticGroup(_TWO, Budget(starts=1, leaves=1, cuts=1))),
+    Explored("a list of 2, a record is not written", StaticGroup(_TWO, Budget(starts=1, crashes=1, errors=1))),
+    Explored("a list of 2, both crash, one is said to be dead",
+             StaticGroup(_TWO, _CRASHES)),
+    Explored("a list of 3, all start", StaticGroup(_THREE, running=False)),
+    Explored("a list of 3, one crashes", StaticGroup(_THREE, Budget(starts=1, crashes=1))),
+    Explored("a list of 3, one crashes, one leaves, one is said to be dead",
+             StaticGroup(_THREE, Budget(crashes=1, leaves=1, kicks=1))),
 )  # fmt: skip
 
 DEEP = (
@@ -60,6 +80,8 @@ DEEP = (
              Voters(replaces=True, returns=True, changes=3, renews=False, cut=(1,))),
     Explored("a decision can always be reached, 3 ballots", Voters(cut=(1,), **_LIVE), True),
     *(Explored(f"one host: {name}", group) for name, group in host_mutants.DEEP.items()),
+    Explored("a list of 2, every fault", StaticGroup(_TWO, _LEAVES)),
+    Explored("a list of 3, one crashes and is said to be dead", StaticGroup(_THREE, Budget(starts=1, crashes=1, kicks=1))),
 )  # fmt: skip
 
 MUTANTS = (
@@ -96,6 +118,18 @@ MUTANTS = (
              Store(heartbeats=2, view_changes=(2, 2), joins=True, member=broken_store.RenewsByNameInAStore)),
     Explored("a store: who leaves believes no more", Store(leaves=True, member=broken_store.LeavesTheStoreAndBelieves)),
     *(Explored(f"one host: {name}", group) for name, group in host_mutants.MUTANTS.items()),
+    Explored("a list: an epoch is durable before it is used", _a_list(broken_static.UsesBeforeItIsDurable, _CRASHES)),
+    Explored("a list: the first of the list decides",
+             _a_list(broken_static.EveryNodeDecides, Budget(starts=1, crashes=1, kicks=1), _THREE)),
+    Explored("a list: all are present", _a_list(broken_static.WaitsForNoNode, _CRASHES)),
+    Explored("a list: all agree", _a_list(broken_static.AsksNoNodeWhoIsAbsent, Budget(crashes=1, leaves=1, kicks=1), _THREE)),
+    Explored("a list: epochs that others have told of count", _a_list(broken_static.CountsItsOwnEpochs, _CRASHES)),
+    Explored("a list: an incarnation is absent, not a name", _a_list(broken_static.TakesANameForAbsent, _CRASHES)),
+    Explored("a list: an old incarnation is not let in", _a_list(broken_static.LetsAnOldIncarnationIn, _LEAVES)),
+    Explored("a list: a new link is told what is known",
+             StaticGroup(_TWO, Budget(cuts=1), running=False, kind=broken_static.TellsNothingOnANewLink)),
+    Explored("a list: what a dead node decided is passed over", _a_list(broken_static.PassesNothingOver, _CRASHES)),
+    Explored("a list: a node that starts waits for all", _a_list(broken_static.TrustsItsOldRecord, _LEAVES)),
 )  # fmt: skip
 
 
@@ -103,6 +137,7 @@ SEARCHES: dict[type, Callable[..., Any]] = {
     Voters: consensus.explore,
     Store: store.explore,
     host.HostGroup: host.explore,
+    StaticGroup: static.explore,
 }
 
 

@@ -13,15 +13,14 @@ every state:
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from copy import copy
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from peerlock.check.protocols.breadth_first import BreadthFirst
 from peerlock.check.protocols.disk import FAILED, Call, Disk, NeedsAnswer, Replayed
 from peerlock.check.search import Outcome, Progress
 from peerlock.errors import RegistryError
@@ -152,7 +151,7 @@ class State(Struct):
     errors: int = 0
 
 
-class Explorer:
+class Explorer(BreadthFirst[State]):
     def __init__(self, group: HostGroup) -> None:
         self.group = group
         self.kind = type("Kept", (group.kind,), {"kept_views": group.kept_views})
@@ -166,38 +165,11 @@ class Explorer:
             found = self.known[at, answers] = Process(at + 1, self.kind, self.group.scripts[at], answers)
         return found
 
-    def key(self, state: State) -> int:
-        """64 bits of what tells a state from others. The answers of a dead process matter no more, but what it learned."""
+    def key(self, state: State) -> Hashable:
+        """The answers of a dead process matter no more, but what it learned."""
         processes = [self.process(at, answers) for at, answers in enumerate(state.answers)]
         what = tuple(tuple(p.learned) if at in state.dead else p.key() for at, p in enumerate(processes))
-        return hash((state.disk.key(), what, state.dead, state.errors))
-
-    def run(self, max_states: int | None = None, progress: Progress | None = None) -> Outcome:
-        began, outcome = time.monotonic(), Outcome()
-        first = self.first()
-        seen, level = {self.key(first)}, deque([first])
-        while level:
-            following: deque[State] = deque()
-            for state in level:
-                outcome.states += 1
-                outcome.violated = self.violated(state)
-                if outcome.violated or (max_states and outcome.states > max_states):
-                    outcome.seconds = time.monotonic() - began
-                    return outcome
-                for after in self.steps(state):
-                    outcome.transitions += 1
-                    key = self.key(after)
-                    if key not in seen:
-                        seen.add(key)
-                        following.append(after)
-            outcome.depth += 1
-            outcome.seconds = time.monotonic() - began
-            if progress:
-                progress(outcome)
-            level = following
-        outcome.finished, outcome.exact = True, False
-        outcome.collision_bound = outcome.states**2 / 2 / 2**61  # hash() has 61 bits
-        return outcome
+        return state.disk.key(), what, state.dead, state.errors
 
     def first(self) -> State:
         state = State(Disk.empty(), ((),) * len(self.group.scripts))
@@ -214,18 +186,18 @@ class Explorer:
 
     # -- steps -------------------------------------------------------------------------------------------
 
-    def steps(self, state: State) -> Iterator[State]:
+    def steps(self, state: State) -> Iterator[tuple[State, bool]]:
         for at, answers in enumerate(state.answers):
             if at in state.dead:
                 continue
             call = self.process(at, answers).call
             if call is None:
                 continue
-            yield self.step(state, at, call)
+            yield self.step(state, at, call), False
             if state.errors < self.group.errors and call.what not in PRIVATE:
-                yield self.answered(state, at, FAILED, copy(state.disk), state.errors + 1)
+                yield self.answered(state, at, FAILED, copy(state.disk), state.errors + 1), True
             if len(state.dead) < self.group.crashes and call.what not in PRIVATE:
-                yield State(state.disk.crash(at + 1), state.answers, state.dead | {at}, state.errors)
+                yield State(state.disk.crash(at + 1), state.answers, state.dead | {at}, state.errors), True
 
     def step(self, state: State, at: int, call: Call) -> State:
         disk = copy(state.disk)

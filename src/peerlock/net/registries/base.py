@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from peerlock.errors import RegistryError, UsageError
+from peerlock.net.transport.endpoint import Endpoint
 from peerlock.node.failure_detector import PATIENCE_S
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
@@ -23,17 +22,6 @@ from peerlock.node.wire import Hello, StaticState
 
 if TYPE_CHECKING:
     from peerlock.net.shell import Shell
-
-
-class Endpoint(Struct, frozen=True):
-    """Where a peer listens."""
-
-    path: str = ""  # a Unix socket
-    host: str = ""
-    port: int = 0
-
-    def __str__(self) -> str:
-        return self.path or f"{self.host}:{self.port}"
 
 
 class Registry:
@@ -178,4 +166,4 @@ class Registry:
         """Nothing is used any more."""
 
 
-__all__ = ["Endpoint", "Registry", "View"]
+__all__ = ["Registry", "View"]

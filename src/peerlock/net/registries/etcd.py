@@ -25,7 +25,7 @@ from msgspec import Struct
 from peerlock.errors import RegistryError, UsageError
 from peerlock.net.complaints import warn_once
 from peerlock.net.registries.leased import AgentShell, LeasedRegistry
-from peerlock.net.registries.static import is_loopback, parse_address
+from peerlock.net.transport.endpoint import is_loopback, parse_address
 from peerlock.net.transport.tls import check_readable, load, reason, refuses_us
 from peerlock.node.membership.view import View
 from peerlock.node.store.agent import StoreAgent

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from peerlock.errors import AfterFork, RegistryError, UsageError
 from peerlock.net.files import check_name, check_shared, directory_for, listen_at, make_for, make_private
-from peerlock.net.registries.base import Endpoint, Registry, View
+from peerlock.net.registries.base import Registry, View
 from peerlock.net.registries.group_directory import PROCESS_GROUP_BYTES, GroupDirectory
+from peerlock.net.transport.endpoint import Endpoint
 from peerlock.node.membership.files import path_of
 from peerlock.node.membership.host import GroupLost, HostMember
 from peerlock.node.peer import Peer

@@ -24,10 +24,10 @@ from peerlock.file_lock import give_up, open_locked
 from peerlock.net.files import check_name, directory_for, listen_at, listen_on, make_private
 from peerlock.net.processes.groups import end_process_groups
 from peerlock.net.processes.watchdog import Watchdog
-from peerlock.net.registries.base import Endpoint, Registry, View
+from peerlock.net.registries.base import Registry, View
 from peerlock.net.registries.heartbeat_thread import HeartbeatThread, boottime, log
-from peerlock.net.registries.static import Tls, check_tls, is_loopback, parse_address
-from peerlock.net.transport.tls import contexts
+from peerlock.net.transport.endpoint import Endpoint, is_loopback, parse_address
+from peerlock.net.transport.tls import Tls, check_tls, contexts
 from peerlock.node.membership.agent import MembershipAgent
 from peerlock.node.membership.lease import RHO
 from peerlock.node.peer import Peer

@@ -12,7 +12,7 @@ from typing import Any
 from peerlock.errors import RegistryError
 from peerlock.net.registries.heartbeat_thread import log
 from peerlock.net.registries.leased import AgentShell, LeasedRegistry
-from peerlock.net.registries.static import parse_address
+from peerlock.net.transport.endpoint import parse_address
 from peerlock.net.voters.connection import Reconnector, VoterConnection, VoterPeer
 from peerlock.net.voters.replacement import Voters
 from peerlock.net.voters.server import VoterServer, check_voters

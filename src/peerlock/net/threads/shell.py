@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 from peerlock.errors import NodeClosed, PeerlockError
 from peerlock.net.files import short_name
 from peerlock.net.link_table import HELLO_S
-from peerlock.net.registries.base import Endpoint, Registry
+from peerlock.net.registries.base import Registry
 from peerlock.net.shell import Shell, log
 from peerlock.net.threads.link import ThreadLink
 from peerlock.net.transport.connect import is_numeric, resolved
+from peerlock.net.transport.endpoint import Endpoint
 from peerlock.net.transport.link import long_lived
 from peerlock.net.transport.listen import NO_ROOM, max_unidentified
 from peerlock.node.locks.ticket import FAILED, WAITING, Limits

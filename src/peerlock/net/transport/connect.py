@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from peerlock.net.registries.base import Endpoint
+from peerlock.net.transport.endpoint import Endpoint
 from peerlock.net.transport.tls import SHUTDOWN_S, handshake_on
 
 Made = TypeVar("Made", bound=asyncio.BaseProtocol)

@@ -15,16 +15,16 @@ import os
 import shlex
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec import Struct
 
 from peerlock.errors import UsageError
 from peerlock.net.complaints import warn_once
 from peerlock.net.transport.certificates import name_in
-
-if TYPE_CHECKING:
-    from peerlock.net.registries.static import Tls
+from peerlock.net.transport.endpoint import Endpoint, is_loopback
 
 HANDSHAKE_S = 5.0  # for a connection that came
 SHUTDOWN_S = 2.0  # for the other end to close, too
@@ -80,7 +80,29 @@ def alert(made: socket.socket, words: bytes) -> None:
         socket.socket.send(made, words or ALERT)  # past the layer of TLS, if there is one
 
 
+class Tls(Struct, frozen=True):
+    """Files in PEM: the authority that signed every node's certificate, this node's certificate, its key."""
+
+    ca: str
+    cert: str
+    key: str
+
+
 # -- our own files -----------------------------------------------------------------------------------------
+
+
+def check_tls(group: str, tls: Tls | None, insecure: bool, where: Iterable[Endpoint]) -> None:
+    if tls is not None or insecure:
+        return
+    if not all(is_loopback(endpoint.host) for endpoint in where):
+        raise UsageError(
+            "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
+            "With insecure=True anybody who can reach the ports can take the locks."
+        )
+    warn_once(
+        f"Without TLS every user of this host can join the group {group} as a node that is not there, and take its locks. "
+        "Give tls= (`peerlock certs` makes the files), or insecure=True if all of them may."
+    )
 
 
 def contexts(tls: Tls, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:

@@ -18,9 +18,9 @@ from typing import Any
 
 from peerlock.errors import ProtocolError
 from peerlock.net.complaints import Complaints
-from peerlock.net.registries.base import Endpoint
 from peerlock.net.transport.certificates import name_in
 from peerlock.net.transport.connect import dialled
+from peerlock.net.transport.endpoint import Endpoint
 from peerlock.net.transport.link import host_of, long_lived
 from peerlock.net.transport.listen import Listener, listen
 from peerlock.net.transport.tls import ALERT_OF_TLS, HELLO_OF_TLS, NOT_TLS, ONLY_THERE, reason, refuses_us

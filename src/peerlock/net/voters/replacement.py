@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peerlock.errors import UsageError
 from peerlock.net.files import check_name
-from peerlock.net.registries.base import Endpoint
-from peerlock.net.registries.static import parse_address
+from peerlock.net.transport.endpoint import Endpoint, parse_address
 from peerlock.net.voters.connection import VoterConnection, VoterPeer, connected, hang_up
 from peerlock.node.membership.view import View
 from peerlock.node.quorum.messages import Envelope, Outcome, ReplaceVoter, VoterHello

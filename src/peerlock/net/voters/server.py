@@ -16,12 +16,11 @@ from typing import Any
 
 from peerlock.errors import ProtocolError, RegistryError, UsageError
 from peerlock.net.files import check_name, directory_for, make_private
-from peerlock.net.registries.base import Endpoint
 from peerlock.net.registries.heartbeat_thread import log
 from peerlock.net.registries.leased import checked_lease
-from peerlock.net.registries.static import check_tls, parse_address
+from peerlock.net.transport.endpoint import Endpoint, parse_address
 from peerlock.net.transport.listen import max_unidentified
-from peerlock.net.transport.tls import contexts
+from peerlock.net.transport.tls import check_tls, contexts
 from peerlock.net.voters.connection import Reconnector, Server, VoterConnection, VoterPeer, close_server, serve
 from peerlock.net.voters.record_file import RecordFile, Stored
 from peerlock.net.voters.replacement import Replacements, Voters
