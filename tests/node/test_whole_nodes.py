@@ -1,38 +1,60 @@
-"""The very nodes that ship, in the simulator. `make sim-nodes` runs ten thousand seeds of this."""
+"""The very nodes that ship, in the simulator: seeds without a violation, and planted bugs that are found.
+
+`make sim-nodes` and `make sim-leases` run ten thousand seeds of this.
+"""
 
 from __future__ import annotations
 
-import pytest
+from collections import Counter
 
-from peerlock.cli.sim_nodes import _one
-from peerlock.mutants.nodes import PLANTED
+import pytest
+from msgspec.structs import replace
+
 from peerlock.node.core import Core
 from peerlock.node.wire_algorithms import ON_THE_WIRE
-from peerlock.sim.cluster.process import FAULTS, Broken, Plan, run
+from peerlock.sim.cluster import KINDS, Broken, Plan, run
+from peerlock.sim.cluster.planted import PLANTED
+from peerlock.sim.cluster.seeds import PLANS
+
+SEEDS = {"host": 100, "static": 40, "voters": 40, "store": 80}
+FAULTS = {kind: set(KINDS[kind].nemesis.faults) for kind in PLANS}
+NEVER = {"voters": {"store away"}, "store": {fault for fault in FAULTS["store"] if "voter" in fault}}
+RARE = {"few voters for good"}
 
 
+@pytest.mark.parametrize("registry", PLANS)
 @pytest.mark.parametrize("algorithm", ON_THE_WIRE)
-def test_seeds(algorithm: str) -> None:
-    faults: dict[str, int] = {}
-    for seed in range(1, 101):
-        plan = Plan(algorithm=algorithm, readers=algorithm.endswith("-rw"))
+def test_seeds(algorithm: str, registry: str) -> None:
+    plan = replace(PLANS[registry], algorithm=algorithm, readers=algorithm.endswith("-rw"))
+    for seed in range(1, SEEDS[registry] + 1):
         found = run(seed, plan)
         assert found.grants >= 200
-        for fault, count in found.faults.items():
-            faults[fault] = faults.get(fault, 0) + count
-    assert not [fault for fault in FAULTS if not faults.get(fault)], "every kind of fault happens"
+        assert sum(found.faults.values()) >= 5
+
+
+@pytest.mark.parametrize("registry", PLANS)
+def test_every_kind_of_fault_happens(registry: str) -> None:
+    faults = sum((run(seed, PLANS[registry]).faults for seed in range(1, 60)), Counter[str]())
+    assert FAULTS[registry] - (+faults).keys() - NEVER.get(registry, set()) <= RARE
+
+
+# Seeds that found them last, to be tried first: without them these take a minute each.
+NEAR: dict[str, int] = {}
 
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_planted_bugs_are_found(bug: str) -> None:
-    for seed in range(2000):
-        if "problem" in _one((seed, "suzuki-kasami-a", 4, 200, bug, "host")):
+    for seed in (NEAR.get(bug, 1), *range(1, 2001)):
+        try:
+            run(seed, PLANTED[bug])
+        except (Broken, AssertionError, LookupError):  # by the oracle, or by the node itself
             return
     pytest.fail(f"{bug} was not found in 2000 seeds")
 
 
-def test_one_seed_is_one_run() -> None:
-    assert run(7, Plan()) == run(7, Plan())
+@pytest.mark.parametrize("registry", PLANS)
+def test_one_seed_is_one_run(registry: str) -> None:
+    assert run(7, PLANS[registry]) == run(7, PLANS[registry])
 
 
 def test_the_oracle_sees_two_holders() -> None:

@@ -1,47 +1,16 @@
-"""Whole nodes with one of their rules taken away, and the lists of mutants for the simulator.
-
-Checker and simulator must find every one of them. What they cannot find they do not check.
-"""
+"""Whole nodes with one of their rules taken away."""
 
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
-from peerlock.mutants.quorum import (
-    AcceptsTooEarly,
-    BelievesAMinority,
-    ForgetsItsVote,
-    KeepsRenewing,
-    LeaseFromTheAnswer,
-    LeavesItToOthers,
-    NeedsNoMajority,
-    NewVotersVoteAtOnce,
-    ProposesItsOwn,
-    RemembersWhoLeft,
-    RenewsAfterAccepting,
-    SplitsNoPairs,
-    TakesInWhoIsGone,
-    VotesAtOnce,
-)
-from peerlock.mutants.sessions import ForgetsNothing, KeepsNothing, TakesDuplicates
-from peerlock.mutants.store import (
-    ComparesNoHeartbeats,
-    HasNoPatience,
-    PatienceFromTheStart,
-    RenewsWhenMarked,
-    SwapsAnyView,
-)
-from peerlock.mutants.views import (
-    DeliversOldEpochs,
-    DropsNewerEpochs,
-    NeverWedges,
-    StartsOlderEpochs,
-    StartsWithAMajority,
-)
+from peerlock.mutants.views import DeliversOldEpochs
 from peerlock.node.core import Core
 from peerlock.node.membership.view import View
+from peerlock.node.membership.view_change import ViewChange
 from peerlock.node.peer import Peer
+from peerlock.node.session import Session
+from peerlock.node.wire import Frame
 
 
 class ReportsAnew(Core):
@@ -57,7 +26,7 @@ class ReportsAnew(Core):
         self.owed = others[0] if others else None
         self.on_report(self.me, view_change.known, locks)
 
-    def receive(self, peer: Peer, frame: Any, now: float) -> View | None:
+    def receive(self, peer: Peer, frame: Frame, now: float) -> View | None:
         found = super().receive(peer, frame, now)
         self.pay()
         return found
@@ -118,51 +87,9 @@ class LeaseNotChecked(Core):
         self.deadline.until = inf
 
 
-def _core(name: str, **parts: Any) -> type[Core]:
-    return type(name, (Core,), parts)
+def core_with(views: type[ViewChange] = ViewChange, sessions: type[Session] = Session) -> type[Core]:
+    class Changed(Core):
+        views_of = views
+        sessions_of = sessions
 
-
-PLANTED: dict[str, type[Core]] = {
-    "no acknowledgement": _core("NoAcknowledgement", sessions_of=KeepsNothing),
-    "no duplicate check": _core("NoDuplicateCheck", sessions_of=TakesDuplicates),
-    "reports from a majority only": _core("MajorityReports", views_of=StartsWithAMajority),
-    "report changed between two receivers": ReportsAnew,
-    "old epochs delivered": DeliversWhatWaited,
-    "newer epochs dropped": _core("NewerEpochs", views_of=DropsNewerEpochs),
-    "no wedge before the report": _core("NoWedge", views_of=NeverWedges),
-    "older epochs started": _core("OlderEpochs", views_of=StartsOlderEpochs),
-    "holds without permission": BelievesAtOnce,
-    "requests sent to the successor alone": TellsTheSuccessorAlone,
-}
-# With leases: which registry, and what is replaced. What is not here is for the checker. Whole nodes have a second guard
-# against LeavesAndBelieves (holds are dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks
-# where the other does not); ForgetsWhatItPromised, RenewsWhileVotersChange, CountsOldAnswers, RenewsByName and
-# RenewsByNameInAStore need a coincidence that 2,000 seeds do not have.
-PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
-    "lease not checked": ("voters", {"core": LeaseNotChecked}),
-    "lease counted from the answer": ("voters", {"lease": LeaseFromTheAnswer}),
-    "a minority confirms a lease": ("voters", {"lease": BelievesAMinority}),
-    "voters accept before their promise has run out": ("voters", {"voter": AcceptsTooEarly}),
-    "voters renew after accepting": ("voters", {"voter": RenewsAfterAccepting}),
-    "a restarted voter votes at once": ("voters", {"voter": VotesAtOnce}),
-    "a new voter votes at once": ("voters", {"voter": NewVotersVoteAtOnce}),
-    "a voter forgets what it has accepted": ("voters", {"voter": ForgetsItsVote}),
-    "what was accepted is not proposed again": ("voters", {"voter": ProposesItsOwn}),
-    "one voter decides": ("voters", {"voter": NeedsNoMajority}),
-    "an old wish admits a peer": ("voters", {"voter": TakesInWhoIsGone}),
-    "who refuses does not propose": ("voters", {"voter": LeavesItToOthers}),
-    "voters split no pairs": ("voters", {"voter": SplitsNoPairs}),
-    "the asked voter keeps renewing": ("voters", {"voter": KeepsRenewing}),
-    "what was acknowledged is kept": ("voters", {"core": _core("KeptForGood", sessions_of=ForgetsNothing)}),
-    "sessions of the dead are kept": ("voters", {"core": RemembersTheDead}),
-    "voters remember who left": ("voters", {"voter": RemembersWhoLeft}),
-    "store: no patience": ("store", {"store_member": HasNoPatience}),
-    "store: patience from the start": ("store", {"store_member": PatienceFromTheStart}),
-    "store: heartbeats not compared": ("store", {"store_member": ComparesNoHeartbeats}),
-    "store: views not compared": ("store", {"memory": SwapsAnyView}),
-    "store: who is marked renews": ("store", {"store_member": RenewsWhenMarked}),
-    "store: lease not checked": ("store", {"core": LeaseNotChecked}),
-    "store: lease counted from the answer": ("store", {"lease": LeaseFromTheAnswer}),
-}
-
-__all__ = ["PLANTED", "PLANTED_LEASED"]
+    return Changed

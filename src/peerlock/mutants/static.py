@@ -65,16 +65,16 @@ class LetsAnOldIncarnationIn(StaticMember):  # 7
 class TellsNothingOnANewLink(StaticMember):  # 8
     def linked(self, peer: Peer) -> None:
         self.saw(peer.name, peer.id)
-        self.out.write(self.record)
         self.present[peer.name] = peer
-        self.decide()
+        self.unsaved = True
+        self.publish()
 
 
 class PassesNothingOver(StaticMember):  # 9
     def assume_dead(self, name: str) -> None:
         self.record.absent[name] = self.record.seen.get(name, 0)
         self.excused.add(name)
-        self.out.write(self.record)
+        self.unsaved = self.untold = True
 
 
 class TrustsItsOldRecord(StaticMember):  # 10

@@ -80,7 +80,7 @@ class Shell:
             effects.WithheldDueAt: self.withheld_due_at,
             effects.Write: lambda effect: self.links.write(effect.peer, effect.data),
             effects.Dial: lambda effect: registry.reach(effect.peer),
-            effects.HangUp: lambda effect: self.links.hang_up(effect.peer, effect.sentence),
+            effects.HangUp: self.hang_up,
             effects.Refuse: lambda effect: self.links.refuse_peer(effect.peer, effect.sentence),
             effects.CheckLiveness: self.redial_if_alive,
             effects.RefreshView: self.refresh_view,
@@ -142,6 +142,10 @@ class Shell:
                 effect.ticket.woken()
             else:
                 handlers[type(effect)](effect)
+
+    def hang_up(self, effect: effects.HangUp) -> None:
+        self.links.hang_up(effect.peer, effect.sentence)
+        self.registry.unlinked(effect.peer)
 
     def redial_if_alive(self, effect: effects.CheckLiveness) -> None:
         if not self.closing:

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -28,6 +28,8 @@ from peerlock.node.membership.static import NodeRecord, StaticMember
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.wire import Hello, StaticState, framed
+
+AGAIN_S = 1.0  # before a record that could not be written is tried again
 
 
 class StaticRegistry(Registry):
@@ -161,13 +163,21 @@ class StaticRegistry(Registry):
         return self.member.is_absent(peer)
 
     def linked(self, peer: Peer) -> None:
-        self.member.linked(peer)
+        self.handle(lambda: self.member.linked(peer))
 
     def unlinked(self, peer: Peer) -> None:
-        self.member.unlinked(peer)
+        self.handle(lambda: self.member.unlinked(peer))
 
     def told(self, peer: Peer, tell: StaticState) -> None:
-        self.member.on_state(peer, tell)
+        self.handle(lambda: self.member.on_state(peer, tell))
+
+    def handle(self, event: Callable[[], None]) -> None:
+        """What the record cannot take now (a full disk) is tried again, and told to no other node before."""
+        try:
+            event()
+        except RegistryError as problem:
+            self.shell.complain(str(problem))
+            self.shell.after(AGAIN_S, lambda: self.handle(self.member.publish))
 
     # -- views -----------------------------------------------------------------------------------------
 

@@ -83,6 +83,7 @@ class StaticMember:
         self.told: dict[Peer, StaticState] = {}  # what they have said on it
         self.view: View | None = None  # the newest that this incarnation has learned
         self.excused: set[str] = set()  # nodes that are absent, and are not waited for
+        self.unsaved, self.untold = False, False  # the record has changed, and must be written; and told to the others
         self.wants_epoch = False  # a view with the same members is wanted
         self.leaving = False
 
@@ -103,8 +104,12 @@ class StaticMember:
     def dial(self) -> None:
         """A node that starts dials all others: one may still have a link to an earlier incarnation of this node."""
         for name in self.order:
-            if name != self.name and name not in self.present:
-                self.out.dial(name)
+            self.redial(name)
+
+    def redial(self, name: str) -> None:
+        """Of two nodes the one with the greater name dials, and one that is in no view yet."""
+        if name not in self.present and (name < self.name or (self.view is None and name != self.name)):
+            self.out.dial(name)
 
     def leave(self) -> None:
         self.leaving = True
@@ -125,19 +130,29 @@ class StaticMember:
 
     def linked(self, peer: Peer) -> None:
         self.saw(peer.name, peer.id)
-        self.out.write(self.record)
         self.present[peer.name] = peer
-        self.tell()
+        self.unsaved = self.untold = True
+        self.publish()
 
     def unlinked(self, peer: Peer) -> None:
         if self.present.get(peer.name) == peer:
             del self.present[peer.name]
         self.told.pop(peer, None)
-        if peer.name < self.name and peer.name not in self.present:
-            self.out.dial(peer.name)
+        self.redial(peer.name)
         self.heed()
+        self.publish()
 
     # -- what the nodes tell each other ------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """What has changed is made durable, and then told. If it cannot be written, the caller tries again later."""
+        if self.unsaved:
+            self.out.write(self.record)
+            self.unsaved = False
+        if self.untold:
+            self.untold = False
+            self.tell()
+        self.decide()
 
     def tell(self, renew: bool = False) -> None:
         """Every node with a link to this one hears what it knows."""
@@ -145,20 +160,17 @@ class StaticMember:
         state = StaticState(self.record.epoch, self.absent(), seen, self.leaving, renew)
         for peer in tuple(self.present.values()):
             self.out.tell(peer, state)
-        self.decide()
 
     def on_state(self, peer: Peer, state: StaticState) -> None:
         if state.epoch > self.record.epoch:
-            self.record.epoch = state.epoch
-            self.out.write(self.record)
-        if state.leaving:
-            if not self.is_old(peer.name, peer.id):  # else it has come on a link that a later incarnation has outrun
-                self.are_absent({peer.name: peer.id})
-            return
-        self.told[peer] = state
-        self.wants_epoch = self.wants_epoch or state.renew
-        self.heed()
-        self.decide()
+            self.record.epoch, self.unsaved = state.epoch, True
+        if not state.leaving:
+            self.told[peer] = state
+            self.wants_epoch = self.wants_epoch or state.renew
+            self.heed()
+        elif not self.is_old(peer.name, peer.id):  # else it has come on a link that a later incarnation has outrun
+            self.are_absent({peer.name: peer.id})
+        self.publish()
 
     def heed(self) -> None:
         """What the others have told of who is there and who is not, in the newest incarnation that any node knows of."""
@@ -176,11 +188,9 @@ class StaticMember:
                     self.out.complain(f"{name} is said to be dead, but it has a link to this node: it is waited for")
                 elif name not in self.excused or self.record.absent[name] < incarnation:
                     gone[name] = incarnation
-        if gone:
-            self.are_absent(gone)
-        elif before != (self.absent(), self.record.seen):
-            self.out.write(self.record)
-            self.tell()
+        self.are_absent(gone)
+        if before != (self.absent(), self.record.seen):
+            self.unsaved = self.untold = True
 
     def is_old(self, name: str, incarnation: int) -> bool:
         """Has any node told of a later incarnation of that name?"""
@@ -191,21 +201,22 @@ class StaticMember:
         self.record.seen[name] = max(incarnation, self.record.seen.get(name, 0))
         if self.record.absent.get(name, incarnation) < incarnation:
             del self.record.absent[name]
-            self.excused.discard(name)
+            if name in self.excused:
+                self.excused.remove(name)
+                self.redial(name)
 
     def absent(self) -> tuple[tuple[str, int], ...]:
         return tuple((name, self.record.absent[name]) for name in sorted(self.excused))
 
     def are_absent(self, names: Mapping[str, int]) -> None:
-        self.record.absent |= names
-        self.excused |= names.keys()
-        self.out.write(self.record)
-        for name in names:
+        for name, incarnation in names.items():
+            self.record.absent[name] = incarnation
+            self.excused.add(name)
+            self.unsaved = self.untold = True
             peer = self.present.pop(name, None)
             if peer is not None:
                 self.told.pop(peer, None)
                 self.out.hang_up(peer, f"{name} is not waited for any more")
-        self.tell()
 
     def is_absent(self, peer: Peer) -> bool:
         return peer.name in self.order and peer.id <= self.record.absent.get(peer.name, -1)
@@ -215,7 +226,7 @@ class StaticMember:
         self.record.absent[name] = self.record.seen.get(name, 0)
         self.excused.add(name)
         self.record.epoch += ALONE
-        self.out.write(self.record)
+        self.unsaved = self.untold = True
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -251,6 +262,7 @@ class StaticMember:
         """A view with the same members is wanted."""
         self.wants_epoch = True
         self.tell(renew=True)
+        self.publish()
 
     def learned(self, view: View) -> None:
         """Made durable before anything is done in that epoch."""

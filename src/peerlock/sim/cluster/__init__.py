@@ -1,8 +1,19 @@
-"""Whole nodes in virtual time, with every fault of a network, by a seed.
+"""Whole nodes in virtual time, with every fault of hosts and networks, by a seed.
 
-process              the world of nodes on one host: processes that join, lock, stop, crash and leave
-leased_process       the same with leases, voters or a store
-voter_process        the processes of such a group
-network              which hosts reach each other
-nemesis              which faults happen when
+    run(7, Plan(algorithm="suzuki-kasami-a"))
+    run(7, LeasedPlan(registry="store"))
+
+plan              what a simulation is made of
+world             time, and the parts below, put together
+process, users    a node with its shell; what its users do
+network           links and datagrams
+host, static      what decides views: one host, a fixed list
+authority, leases the same with leases: voters and a store, and a member's half
+nemesis           which faults happen when; lease_nemesis: with leases
+oracle            whether a promise was broken
 """
+
+from peerlock.sim.cluster.plan import Broken, LeasedPlan, Plan, Result, StaticPlan
+from peerlock.sim.cluster.world import KINDS, run
+
+__all__ = ["KINDS", "Broken", "LeasedPlan", "Plan", "Result", "StaticPlan", "run"]

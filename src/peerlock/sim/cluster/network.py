@@ -1,136 +1,154 @@
-"""A world of several hosts: who is where, what goes between them, and what is cut off.
+"""What is between simulated processes: links that break, and datagrams that are lost, late or doubled.
 
-Links between members break, and what was under way with them; what members say to voters and to a store is lost, late, doubled.
-The faults are in `sim/cluster/nemesis.py`, the oracle in `sim/cluster/leased_process.py`.
+A link delivers what was written in order, after a delay of its own; between links anything overtakes anything. A reset loses
+what is under way, or some of it arrives; it may end in the middle of a frame. Sites are cut off from each other, both ways or
+one way.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
-from peerlock.node.membership.lease import RHO
-from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.store.requests import Request
-from peerlock.sim.cluster.process import Link, Process, User, World
-from peerlock.sim.cluster.voter_process import ELIGIBLE, Clock, LeasedPlan, LeasedProcess, VoterProcess
+
+if TYPE_CHECKING:
+    from peerlock.sim.cluster.process import Process
+    from peerlock.sim.cluster.world import World
 
 
-class ClusterNetwork(World):
-    plan: LeasedPlan
+class Link:
+    """Two ends and what is under way between them."""
 
-    def __init__(self, plan: LeasedPlan, seed: int) -> None:
-        super().__init__(plan, seed)
+    __slots__ = ("deaf", "delay", "dialled", "due", "ends", "halves", "refused", "up")
+
+    def __init__(self, a: Process, b: Process, dialled: Peer) -> None:
+        self.ends = (a, b)
+        self.dialled = dialled  # by the first
+        self.up = True
+        self.deaf = [False, False]  # nothing arrives at this end any more
+        self.refused = [False, False]  # and what has arrived is not read
+        self.due = [0.0, 0.0]  # when the last thing that was written to an end arrives
+        self.halves: list[bytearray] = [bytearray(), bytearray()]  # arrived at an end, not yet a frame
+        self.delay = 1.0
+
+
+class Site(Protocol):
+    """Where something runs that sends and gets datagrams."""
+
+    @property
+    def site(self) -> str: ...
+
+    def do(self, act: Callable[[], object]) -> None: ...
+
+
+class Network:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.links: dict[Link, None] = {}  # that are up
         self.blocked: Counter[tuple[str, str]] = Counter()  # (from, to): by how many faults
-        together = self.random.random() < 0.5
-        self.home_of = {f"v{at}": f"node-{at}" for at in (1, 2, 3)} if together else {}
-        self.first_voters = ELIGIBLE[: 5 if self.random.random() < 0.2 else 3]
-        self.voters: dict[str, VoterProcess] = {}
-        if plan.registry == "voters":
-            self.voters = {name: VoterProcess(self, name) for name, _ in ELIGIBLE[: len(self.first_voters) + 2]}
-        self.store = plan.memory()
-        self.store_away = 0.0  # until then
-        self.calm_since = 0.0
-        self.pair: tuple[str, ...] = ()  # one of these may wait after that
-        self.lonely, self.far = "", list[str]()  # this one, if these are a majority of the voters
-        self.views: dict[int, View] = {}
-        self.gone: set[Peer] = set()  # that some view has left out
-        self.judged = 0  # epochs
-
-    def new_clock(self) -> Clock:
-        return Clock(1 + self.random.uniform(-RHO, RHO) * 0.99, self.random.uniform(0, 1000))
-
-    def decided(self, view: View) -> None:
-        """A view was decided."""
-        raise NotImplementedError
-
-    # -- processes and links -------------------------------------------------------------------------------
-
-    def start(self, name: str) -> Process:
-        process = LeasedProcess(self, name)
-        self.by_peer[process.peer] = process
-        self.processes.append(process)
-        peer = process.peer
-        self.later(self.delay(), lambda: process.beside(lambda: process.arrive(peer)))
-        for at in range(self.plan.locks):
-            process.users.append(User(process, f"lock-{at}"))
-            if self.random.random() < 0.3:
-                process.users.append(User(process, f"lock-{at}"))
-        return process
 
     def cut_off(self, a: str, b: str) -> bool:
         return a != b and self.blocked[a, b] > 0
 
-    def connect(self, process: Process, peer: Peer) -> None:
-        assert isinstance(process, LeasedProcess)
-        process.dialling.discard(peer)
-        dials_early = (
-            peer in process.dialled_early
-            and not process.leaving
-            and process.peer not in process.core.view_change.coming
-        )
-        if peer in process.links or not (dials_early or peer in process.core.view_change.coming):
+    def separated(self, a: str, b: str) -> bool:
+        """In one direction or in both."""
+        return self.cut_off(a, b) or self.cut_off(b, a)
+
+    def separate(self, pairs: list[tuple[str, str]], seconds: float) -> None:
+        world = self.world
+        if world.calm:
             return
-        other = self.by_peer.get(peer)
-        if other is None or not other.alive or other.peer != peer:
-            if peer in process.core.view_change.coming:
-                process.dial_after(0.3, peer)
-            return
-        assert isinstance(other, LeasedProcess)
-        if self.cut_off(process.site, other.site) or self.cut_off(other.site, process.site):
-            process.dial_after(0.3, peer)
-            return
-        link = Link(process, other)
-        process.links[peer] = link
-        self.transmit(link, process, process.core.dialled(peer, process.now))
+        for pair in pairs:
+            self.blocked[pair] += 1
+        world.later(seconds, lambda: self.join(pairs))
+        for process in world.processes:
+            for link in list(process.links.values()):
+                a, b = link.ends
+                ways = self.cut_off(b.name, a.name), self.cut_off(a.name, b.name)
+                if link.up and any(ways):
+                    link.deaf[:] = [deaf or cut for deaf, cut in zip(link.deaf, ways, strict=True)]
+                    # Neither side hears of it at once; what is said the other way arrives until then.
+                    world.later(world.random.choice((0.1, 1.0)), lambda link=link: self.cut(link))  # type: ignore[misc]
+
+    def join(self, pairs: list[tuple[str, str]]) -> None:
+        if not self.world.calm:
+            self.blocked.subtract(pairs)
+
+    def separate_for_good(self, pairs: list[tuple[str, str]]) -> None:
+        """Cables that nobody repairs, when all other faults have stopped."""
+        self.blocked = Counter(pairs)
+        for process in self.world.processes:
+            for link in list(process.links.values()) if process.alive and not process.leaving else ():
+                if self.cut_off(link.ends[0].name, link.ends[1].name):
+                    link.deaf[:] = True, True
+                    self.cut(link)
+
+    # -- links -------------------------------------------------------------------------------------------
+
+    def connect(self, a: Process, b: Process, dialled: Peer) -> Link:
+        link = Link(a, b, dialled)
+        self.links[link] = None
+        return link
 
     def transmit(self, link: Link, source: Process, data: bytes) -> None:
-        a, b = link.ends
-        other = b if source is a else a
-        if self.cut_off(source.name, other.name):
-            link.deaf[link.ends.index(other)] = True  # what was lost in the middle makes the rest useless, that way
-            self.later(1.0, lambda: self.cut(link))
+        if not link.up:
             return
-        super().transmit(link, source, data)
+        world = self.world
+        side = 0 if link.ends[1] is source else 1
+        to = link.ends[side]
+        if self.cut_off(source.name, to.name):
+            link.deaf[side] = True  # what was lost in the middle makes the rest useless, that way
+            world.later(1.0, lambda: self.cut(link))
+            return
+        when = link.due[side] = max(link.due[side], world.now + world.delay() * link.delay)
 
-    def datagram(self, source: Any, to: Any, act: Callable[[], Any], beside: bool = False) -> None:
-        """What members and voters say to each other: late, lost or doubled."""
-        if self.cut_off(source.site, to.site) or (not self.calm and self.random.random() < 0.02):
+        def arrive() -> None:
+            if not link.deaf[side]:
+                to.do(lambda: to.arrives(link, side, data))
+
+        world.at(when, arrive)
+
+    def cut(self, link: Link) -> None:
+        """The link is gone. What was under way is lost, or arrives before the end of the link does, which is later."""
+        if not link.up:
             return
-        times = 2 if not self.calm and self.random.random() < 0.03 else 1
+        world = self.world
+        link.up = False
+        del self.links[link]
+        for side in (0, 1):
+            lost = world.random.random() < 0.5
+            link.deaf[side] = link.deaf[side] or lost
+            world.at(max(link.due[side], world.now + world.delay()), lambda side=side: self.ends(link, side))  # type: ignore[misc]
+
+    def ends(self, link: Link, side: int) -> None:
+        end = link.ends[side]
+        link.deaf[side] = True
+        end.do(lambda: end.ended(link))
+
+    def cut_all(self, process: Process) -> None:
+        for link in [link for link in self.links if process in link.ends]:
+            self.cut(link)
+
+    def is_under_way(self, link: Link, end: int) -> bool:
+        """May something still arrive at that end?"""
+        return link.due[end] >= self.world.now
+
+    # -- datagrams ---------------------------------------------------------------------------------------
+
+    def datagram(self, source: Site, to: Site, act: Callable[[], object]) -> None:
+        """What members and voters say to each other."""
+        world = self.world
+        if self.cut_off(source.site, to.site) or self.loses():
+            return
+        times = 2 if not world.calm and world.random.random() < 0.03 else 1
         for _ in range(times):
-            delay = self.delay() * (1000 if not self.calm and self.random.random() < 0.01 else 1)
-            self.later(delay, lambda: (to.beside if beside else to.do)(act))
+            world.later(self.datagram_delay(), lambda: to.do(act))
 
-    def ask_store(self, process: LeasedProcess, request: Request) -> None:
-        peer = process.peer
+    def loses(self) -> bool:
+        return not self.world.calm and self.world.random.random() < 0.02
 
-        def arrives() -> None:
-            if self.now < self.store_away or self.cut_off(process.site, "store"):
-                return
-            before = self.store.snapshot.revision
-            done, snapshot = self.store.ask(request)
-            if snapshot.view is not None:
-                self.decided(snapshot.view)
-            if self.store.snapshot.revision != before:
-                for other in self.processes:
-                    if other.alive and isinstance(other, LeasedProcess) and other is not process:
-                        self.watch(other)
-            answer(lambda: process.answered(request.number, done, snapshot))
-
-        def answer(act: Callable[[], Any]) -> None:
-            if self.cut_off("store", process.site) or (not self.calm and self.random.random() < 0.02):
-                return
-            mine = lambda: act() if process.peer == peer else None  # noqa: E731
-            self.later(self.delay(), lambda: process.beside(mine))
-
-        if not self.cut_off(process.site, "store") and (self.calm or self.random.random() > 0.02):
-            self.later(self.delay() * (1000 if not self.calm and self.random.random() < 0.01 else 1), arrives)
-
-    def watch(self, process: LeasedProcess) -> None:
-        """The store tells of its own accord."""
-        snapshot = self.store.snapshot
-        if not self.cut_off("store", process.site) and self.random.random() < 0.9:
-            self.later(self.delay(), lambda: process.beside(lambda: process.answered(0, False, snapshot)))
+    def datagram_delay(self) -> float:
+        world = self.world
+        return world.delay() * (1000 if not world.calm and world.random.random() < 0.01 else 1)
