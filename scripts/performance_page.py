@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,21 +40,60 @@ def milliseconds(seconds: list[float]) -> list[str]:
     return [f"{1000 * sorted(seconds)[len(seconds) // 2]:,.0f}", f"{1000 * max(seconds):,.0f}"]
 
 
+def prose(text: str, bullet: str = "") -> str:
+    """A paragraph, or an item of a list, wrapped as the rest of the page."""
+    return textwrap.fill(
+        text, 100, initial_indent=bullet, subsequent_indent=" " * len(bullet),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def headline(peers: Comparison) -> str:
+    """Three numbers: the entry that no other process wants, the hand-over, the waiter that sleeps."""
+    ours, targets = peers.rows["peerlock"], {target.words: target.value for target in peers.targets}
+    networked = {name: row for name, row in peers.rows.items() if name in NETWORKED}
+    quickest = min((row.uncontended_us, name) for name, row in networked.items() if row.uncontended_us)
+    changes = max(
+        (row.contended[3].owner_changes_a_second, name) for name, row in networked.items() if 3 in row.contended
+    )
+    parked = min((row.parked_us, name) for name, row in networked.items() if row.parked_us)
+    times = targets["peerlock: uncontended, times as fast as the best networked peer, at least"]
+    ratio = targets["peerlock: 3 processes, owner changes over the best networked peer's, at least"]
+    tcp = peers.rows["peerlock, TCP"]
+    like = {
+        each.row: median(each.ratios)
+        for each in rounds(peers)
+        if each.scene == "3 processes" and each.peer == changes[1]
+    }
+    says = (
+        f"**{number(ours.uncontended_us)} us for an uncontended entry**: to take a lock that no other process wants, and give "
+        f"it back. That is {number(ours.over_asyncio_lock)} times an `asyncio.Lock`. It is {number(times)} times as fast as "
+        f"{quickest[1]}, the fastest networked lock beside it ({number(quickest[0])} us).",
+        f"**{number(ours.contended[3].owner_changes_a_second)} owner changes per second**, where three processes want one lock "
+        f"all the time. {changes[1]}, the fastest networked lock, makes {number(changes[0])}. Measured in turns with it, this "
+        f"lock makes {number(ratio)} times as many; with both over TCP, {number(like['peerlock, TCP'])} times.",
+        f"**{number(ours.parked_us)} us from a release to a waiter that slept.** {parked[1]} takes {number(parked[0])} us, "
+        f"this lock over TCP {number(tcp.parked_us)} us.",
+    )
+    return "\n".join(prose(each, "- ") for each in says)
+
+
 def run(peers: Comparison, curves: Curves) -> str:
     """On what, with what, and what was not there."""
     about = dict(peers.about)
     machine = [about.pop(key, "?") for key in ("processor", "cores", "system", "Python")]
     lines = [
-        f"{machine[0]}, {machine[1]} cores of a virtual machine that others use, too; {machine[2]}; Python {machine[3]}. "
-        f"The comparison: median of {peers.runs} runs, {peers.seconds:g} s for each scene where several compete, half of that "
-        "where nobody does. Curves, takeover and profile: one run; what sleeping cores cost: in turns, twice.",
-        "With " + ", ".join(f"{name} {version}" for name, version in about.items()) + ".",
+        f"The machine: {machine[0]}, {machine[1]} cores of a shared virtual machine; {machine[2]}; Python {machine[3]}. The "
+        f"comparison is the median of {peers.runs} runs. A scene takes {peers.seconds:g} s where several processes compete, "
+        "and half of that elsewhere. Curves, takeover and profile are one run. What sleeping cores cost was measured in turns, "
+        "twice.",
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in about.items()) + ".",
     ]
     for name, why in {**peers.skipped, **curves.skipped}.items():
         lines.append(f"Not there: {name} ({why}).")
     for name, why in peers.failed.items():
         lines.append(f"Failed in a run, and not counted in that one: {name} ({why}).")
-    return "\n\n".join(lines)
+    return "\n\n".join(map(prose, lines))
 
 
 def limits(peers: Comparison, curves: Curves) -> str:
@@ -62,14 +102,18 @@ def limits(peers: Comparison, curves: Curves) -> str:
     fought = {each.row: each for each in rounds(peers) if each.scene == "5 processes" and each.peer in NETWORKED}
     us, ring = (fought[name] for name in ("peerlock", "peerlock, dijkstra-ring"))
     twenty = {p.algorithm: p.owner_changes_a_second for p in curves.members if p.nodes == 20}
-    return (
-        f"- **Five processes on two cores** send {ours.messages_an_entry:.2f} messages an entry and take "
+    says = (
+        f"**Five processes on two cores** send {ours.messages_an_entry:.2f} messages per entry and take "
         f"{number(ours.cpu_us_an_entry)} us of CPU time for it. In turns with {us.peer}, this lock makes "
-        f"{number(median(us.mine))} changes a second, {median(us.ratios):.2f} times as many; `dijkstra-ring`, with less to "
-        f"do for a message, {median(ring.ratios):.2f} times as many.\n"
-        f"- **Twenty processes on two cores** make {number(twenty['suzuki-kasami-a'])} changes a second with the usual "
-        f"algorithm and {number(twenty['dijkstra-ring'])} with `dijkstra-ring`.\n" + where_a_peer_is_better(peers)
+        f"{number(median(us.mine))} changes per second, {median(us.ratios):.2f} times as many. `dijkstra-ring` has less to do "
+        f"per message, and makes {median(ring.ratios):.2f} times as many.",
+        f"**Twenty processes on two cores** make {number(twenty['suzuki-kasami-a'])} changes per second with the default "
+        f"algorithm and {number(twenty['dijkstra-ring'])} with `dijkstra-ring`.",
+        where_a_peer_is_better(peers),
+        *ahead(peers),
+        threads(peers),
     )
+    return "\n".join(prose(each, "- ") for each in says)
 
 
 def where_a_peer_is_better(peers: Comparison) -> str:
@@ -81,34 +125,40 @@ def where_a_peer_is_better(peers: Comparison) -> str:
         if name in NETWORKED and 3 in row.contended and row.contended[3].fairness > ours.contended[3].fairness
     ]
     fairer = (
-        f" Of three forked processes these were fairer than this lock ({ours.contended[3].fairness:.2f}): {', '.join(fair)}; a "
-        "release of theirs waits for the server's answer, so who has released sleeps, and nobody has to displace it."
+        f" Of three forked processes these were fairer than this lock ({ours.contended[3].fairness:.2f}): {', '.join(fair)}. A "
+        "release of theirs waits for the server's answer, so the releasing process sleeps, and no process has to displace it."
         if fair
         else ""
     )
     parked = [
         f"{name} {number(row.parked_us)} us" for name, row in (("multiprocessing.Lock", kernel), ("flock", files))
     ]
-    threads = peers.rows["peerlock, threads"]
+    return (
+        "**Where a peer is better.** On one machine, for processes that need no fairness, `multiprocessing.Lock` changes "
+        f"owners {number(times)} times as often as this lock. It is a number in shared memory, and the first process to come "
+        "takes it. But a holder that is killed leaves it locked for ever. `flock` costs nothing to set up, and the kernel "
+        "releases it. The kernel itself wakes the waiters of both, without a message in between "
+        f"({', '.join(parked)}, this lock {number(ours.parked_us)} us).{fairer}"
+    )
+
+
+def threads(peers: Comparison) -> str:
+    """What the lock for threads is short of."""
+    ours = peers.rows["peerlock, threads"]
     best = max(
         (row.contended[3].owner_changes_a_second, name)
         for name, row in peers.rows.items()
         if name in NETWORKED and 3 in row.contended
     )
     return (
-        "- **Where a peer is better.** On one machine, between processes that need no fairness, `multiprocessing.Lock` (a "
-        f"number in shared memory that whoever comes first takes) changes owners {number(times)} times as often as this lock; "
-        "but a holder that is killed leaves it locked for ever. `flock` costs nothing to set up and is released by the kernel. "
-        "Who waits for them is woken by the kernel itself, without a message "
-        f"in between ({', '.join(parked)}, this lock {number(ours.parked_us)} us).{fairer}{ahead(peers)} "
-        "In threads an uncontended entry of "
-        f"this lock costs as much as {number(threads.over_asyncio_lock)} `asyncio.Lock`s: there is a real mutex in it; and "
-        f"three processes change owners {number(threads.contended[3].owner_changes_a_second)} times a second, {best[1]} "
-        f"{number(best[0])} times: threads sleep at once, and each grant wakes up two of them."
+        f"**Threads.** In threads an uncontended entry of this lock costs as much as {number(ours.over_asyncio_lock)} "
+        "`asyncio.Lock`s, for there is a real mutex in it. Three processes change owners "
+        f"{number(ours.contended[3].owner_changes_a_second)} times per second, {best[1]} {number(best[0])} times. Threads "
+        "sleep at once, and each grant wakes two of them."
     )
 
 
-def ahead(peers: Comparison) -> str:
+def ahead(peers: Comparison) -> list[str]:
     """Where a networked peer has the better figure: the first touch of a name, the wait, the CPU time of the clients."""
     ours = peers.rows["peerlock"]
     networked = {name: row for name, row in peers.rows.items() if name in NETWORKED}
@@ -126,16 +176,16 @@ def ahead(peers: Comparison) -> str:
     )
     for of in CROWDS:
         crowds = {name: row.contended[of] for name, row in networked.items() if of in row.contended}
-        # Locks that hardly ever change hands make nobody wait but those whom they starve.
+        # Locks that hardly ever change hands make no process wait but those that they starve.
         fair = {name: crowd for name, crowd in crowds.items() if crowd.fairness > 0.9}
         mine = ours.contended[of]
         compare(f"the wait with {of} processes, us", mine.wait_us, {name: each.wait_us for name, each in fair.items()})
         compare(
-            f"CPU time of the clients with {of}, us an entry, the server's not counted",
+            f"CPU time of the clients with {of}, us per entry, the server's not counted",
             mine.cpu_us_an_entry,
             {name: each.cpu_us_an_entry for name, each in fair.items()},
         )
-    return f" Better than this lock, too: {'; '.join(said)}." if said else ""
+    return [f"**Networked peers with a better figure.** {each[0].upper()}{each[1:]}." for each in said]
 
 
 def profile(found: dict[str, Any]) -> str:
@@ -148,7 +198,7 @@ def profile(found: dict[str, Any]) -> str:
     head = [
         "",
         "messages/s",
-        "CPU us a message, program",
+        "CPU us per message, program",
         "kernel",
         "cores busy",
         "messages/s if two cores were always busy",
@@ -157,7 +207,7 @@ def profile(found: dict[str, Any]) -> str:
     return (
         table(head, rows)
         + "\n\n"
-        + table(["one of five processes: function", "of the time in Python's functions", "calls an entry"], shares)
+        + table(["one of five processes: function", "of the time in Python's functions", "calls per entry"], shares)
     )
 
 
@@ -181,13 +231,13 @@ def gains(found: dict[str, Any]) -> str:
                 number(cpu_us),
             ]
         )
-    return table(["", "", "owner changes/s", "messages a change", "CPU us a change"], rows)
+    return table(["", "", "owner changes/s", "messages per change", "CPU us per change"], rows)
 
 
 def after_sleep(found: dict[str, Any]) -> str:
     """The first time, the second, the last."""
     first, second, *_, last = found["after_sleep"]
-    return (
+    return prose(
         f"Twenty additions in Python after 2 ms of sleep: {first:.2f} us the first time, {second:.2f} us the second time, "
         f"{last:.2f} us the tenth time."
     )
@@ -210,7 +260,7 @@ def turns(found: dict[str, Any]) -> str:
             ]
             for process in each
         ]
-    head = ["scheduling", "process", "entries", "displaced, times an entry", "another was in before it asked again"]
+    head = ["scheduling", "process", "entries", "displaced, times per entry", "another was in before it asked again"]
     return table([*head, "fairness"], rows)
 
 
@@ -218,7 +268,7 @@ def parts(found: dict[str, Any]) -> str:
     """Of a hand-over between two processes, each on a core of its own."""
     rows = [[name, *(number(each) for each in times)] for name, *times in found["parts"]]
     rows.append(["these together", *(number(sum(part[at] for part in found["parts"])) for at in (1, 2, 3))])
-    return table(["a hand-over, us", "hot", "hot, if who waits sleeps at once", "after 2 ms of sleep"], rows)
+    return table(["a hand-over, us", "hot", "hot, if waiters sleep at once", "after 2 ms of sleep"], rows)
 
 
 def apart(peers: Comparison) -> str:
@@ -236,6 +286,7 @@ def apart(peers: Comparison) -> str:
 
 def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> dict[str, str]:
     found = {
+        "headline": headline(peers),
         "run": run(peers, curves),
         "targets": table(
             ["target", "bound", "measured", "of each run", ""],
@@ -288,9 +339,9 @@ def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> di
                 "algorithm",
                 "members",
                 "owner changes/s",
-                "messages a change (ricart-agrawala: an entry)",
+                "messages per change (ricart-agrawala: per entry)",
                 "formula",
-                "CPU us a change",
+                "CPU us per change",
                 "fairness",
             ],
             [
@@ -329,7 +380,7 @@ def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> di
         ),
     }
     found["takeover"] = table(
-        ["milliseconds", "lease", "killed: the next one is in", "longest", "left: the next one is in", "longest",
+        ["milliseconds", "lease", "killed: the next holder is in", "longest", "left: the next holder is in", "longest",
          "leave took", "longest"],
         [
             [each.registry, "" if each.lease_s is None else f"{1000 * each.lease_s:,.0f}", *milliseconds(each.killed),
@@ -348,7 +399,7 @@ def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> di
                 "99 %",
                 "fairness",
                 "lost updates",
-                "client CPU, us an entry",
+                "client CPU, us per entry",
             ],
             [
                 [

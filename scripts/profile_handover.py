@@ -7,10 +7,10 @@ each has used, and how often it was put to sleep. Beside it two processes that t
 loop and the same kind of socket: what is left when there is no lock. Then one of the five runs under a profiler that
 counts CPU time, so that what a function's system calls cost is in its row. Then two processes, each on a core of its
 own, hand a lock over, and look at the clock on the way: at the release, at the write, when the bytes are there, when the
-lock is granted, and when the task runs that waited for it; without a pause, the same where who waits sleeps at once, and
+lock is granted, and when the task runs that waited for it; without a pause, the same where waiters sleep at once, and
 with both asleep for 2 ms before; and how long a few additions take after such a sleep, the first time and later. And three
-processes, two of them on one core, count their turns: as they are, and when the kernel was asked not to let who is woken
-displace who runs (SCHED_BATCH).
+processes, two of them on one core, count their turns: as they are, and when the kernel was asked not to let a woken
+process displace the running one (SCHED_BATCH).
 
 At last crowds, in turns: as they are; with every request sent to all members at once; with waiters that sleep at once; and
 without either.
@@ -50,8 +50,8 @@ CROWDS, ROUNDS = (3, 5, 10, 20), 3
 SUCCESSOR, SPIN = "successor first", "spinning"
 WITHOUT: dict[str, tuple[str, ...]] = {
     "as it is": (),
-    "everybody is told at once": (SUCCESSOR,),
-    "who waits sleeps at once": (SPIN,),
+    "all members are told at once": (SUCCESSOR,),
+    "waiters sleep at once": (SPIN,),
     "both of these": (SUCCESSOR, SPIN),
 }
 MARGIN_S = 0.2  # before and after what counts
@@ -328,15 +328,15 @@ def main() -> None:
     profiles = [each["profile"] for each in play("lock", 5, profiled=True) if "profile" in each]
     for each in rows:
         print(
-            f"{each['name']:43} {each['messages_a_second']:10,.0f} messages/s, CPU a message, both ends: "
+            f"{each['name']:43} {each['messages_a_second']:10,.0f} messages/s, CPU per message, both ends: "
             f"{each['user_us']:5.1f} us of the program, {each['system_us']:5.1f} us of the kernel; "
-            f"{each['busy_cores']:.2f} cores busy, {each['sleeps_a_message']:.2f} sleeps a message"
+            f"{each['busy_cores']:.2f} cores busy, {each['sleeps_a_message']:.2f} sleeps per message"
         )
     for name, share, calls in profiles[0]:
-        print(f"{100 * share:5.1f} %  {calls:5.1f} calls an entry  {name}")
+        print(f"{100 * share:5.1f} %  {calls:5.1f} calls per entry  {name}")
     for name, hot, asleep, cold in zip(PARTS, *ways, strict=True):
         print(
-            f"{name:40} {hot:6.1f} us hot, {asleep:6.1f} us if who waits sleeps at once, {cold:6.1f} us after 2 ms of sleep"
+            f"{name:40} {hot:6.1f} us hot, {asleep:6.1f} us if waiters sleep at once, {cold:6.1f} us after 2 ms of sleep"
         )
     print(
         "twenty additions after 2 ms of sleep, one time after the other, us:", " ".join(f"{each:.2f}" for each in added)
@@ -345,14 +345,14 @@ def main() -> None:
         for each in found:
             print(
                 f"{name:22} process {each['number'] + 1}, core {1 if each['number'] < 2 else 2}: {each['entries']:7,} entries, "
-                f"displaced {each['displaced']:.2f} times an entry; another one was inside before it "
+                f"displaced {each['displaced']:.2f} times per entry; another one was inside before it "
                 f"asked again: {100 * each['overtaken']:.0f} %"
             )
     for each in gained:
         changes, messages, cpu_us = each["figures"]
         print(
             f"{each['of']:2} processes, {each['way']:26} {changes:8,.0f} owner changes/s, {messages:5.2f} messages and "
-            f"{cpu_us:5.1f} us of CPU a change"
+            f"{cpu_us:5.1f} us of CPU per change"
         )
     if sys.argv[1:2] == ["--json"]:
         told = {

@@ -125,7 +125,7 @@ def _justified(table: Table) -> Table:
 
 def shown_curves(found: Curves) -> Iterator[Any]:
     table = Table(
-        "algorithm", "members", "owner changes/s", "messages a change", "formula", "CPU us a change", "fairness", "lost",
+        "algorithm", "members", "owner changes/s", "messages per change", "formula", "CPU us per change", "fairness", "lost",
         title="processes that all want one lock all the time",
     )  # fmt: skip
     for point in found.members:
