@@ -48,7 +48,7 @@ def verify(
     With root each process has a host of its own, a network namespace; without,
     they talk through a proxy on loopback. Exit code 1: something was found.
     """
-    from peerlock.mutants.nodes import PLANTED_LEASED
+    from peerlock.mutants.nodes import PLANTED_CORES
     from peerlock.verify.plan import ALONE, FAULTS, Plan
     from peerlock.verify.plot import sketch, timeline
     from peerlock.verify.run import verify as run
@@ -57,8 +57,8 @@ def verify(
         for name, what in (FAULTS | ALONE).items():
             print(f"{name:12} {what}")
         return
-    if planted is not None and "core" not in PLANTED_LEASED.get(planted, ("", {}))[1]:
-        raise UsageError(f"The bug that can be planted into real processes is 'lease not checked'; got {planted!r}.")
+    if planted is not None and planted not in PLANTED_CORES:
+        raise UsageError(f"The bug that can be planted into real processes is {next(iter(PLANTED_CORES))!r}; got {planted!r}.")
     if plot is not None:
         check_output(plot, ".png", ".svg", ".pdf")
     chosen = tuple(FAULTS) if faults == "all" else tuple(part.strip() for part in faults.split(",") if part.strip())

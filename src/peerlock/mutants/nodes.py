@@ -93,3 +93,7 @@ def core_with(views: type[ViewChange] = ViewChange, sessions: type[Session] = Se
         sessions_of = sessions
 
     return Changed
+
+
+# For real processes (`peerlock verify --planted`).
+PLANTED_CORES: dict[str, type[Core]] = {"lease not checked": LeaseNotChecked}

@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from peerlock.errors import LockLost, PeerlockError, StaleFence
 from peerlock.guards import GuardedFile
-from peerlock.mutants.nodes import PLANTED_LEASED
+from peerlock.mutants.nodes import PLANTED_CORES
 from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.node import Joining, Node
 from peerlock.net.aio.shell import AioShell
@@ -111,7 +111,7 @@ class Worker:
     async def run(self) -> None:
         settings = msgspec.convert(self.spec.settings, Settings)
         if self.spec.planted:
-            AioShell.cores_of = PLANTED_LEASED[self.spec.planted][1]["core"]
+            AioShell.cores_of = PLANTED_CORES[self.spec.planted]
         if settings.voters is not None or settings.etcd is not None:
             registry: Any = leased_registry(self.spec.group, settings, self.clock, self.clock.steady)
             registry.on_leased = lambda until: self.note("lease", until=self.clock.in_truth(until))
