@@ -1,8 +1,8 @@
-"""`make demo`: five processes, one lock, no server, and one of them is killed while it holds the lock.
+"""`make demo`: five processes share one lock without a server, and one is killed while it holds the lock.
 
-Each process reads a number from a file, adds one and writes it back, as often as it can. Without a lock two of them
-would read the same number and an update would be lost. The lock is a classic algorithm that the five run among
-themselves: ALGORITHM=NAME chooses another one.
+Each process reads a number from a file, adds one and writes it back, as often as it can. Without a
+lock, two processes would read the same number, and an update would be lost. The lock is a classic
+algorithm that the five processes run among themselves. ALGORITHM=NAME chooses another one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def formula(algorithm: str, n: int) -> str:
 def shown(crowd: Crowd, left: float) -> Table:
     board = crowd.board
     table = Table(title=f"{crowd.algorithm}: {left:4.1f} s left, the number is {board[0]:,}")
-    for column in ("process", "pid", "state", "entries", "messages an entry", "epoch"):
-        table.add_column(column, justify="right" if column in ("entries", "messages an entry", "epoch") else "left")
+    for column in ("process", "pid", "state", "entries", "messages per entry", "epoch"):
+        table.add_column(column, justify="right" if column in ("entries", "messages per entry", "epoch") else "left")
     for person in crowd.people:
         entries = board.row(person.number, ENTRIES)
         state = board.row(person.number, STATE)
@@ -62,7 +62,7 @@ def totals(crowd: Crowd) -> tuple[int, int]:
 
 
 def show(algorithm: str, seconds: float, console: Console) -> tuple[Account, tuple[int, int]]:
-    """What the counter says in the end, and entries and messages up to the kill."""
+    """The account at the end, and the entries and messages before the kill."""
     with tempfile.TemporaryDirectory(prefix="peerlock-demo-") as place:
         crowd = Crowd(Path(place), "demo", algorithm, PEOPLE, hold_us=HOLD_US)
         began, before = time.monotonic(), (0, 0)
@@ -93,7 +93,7 @@ def main() -> int:
             return 2
         console.print(
             f"\nFive processes share one lock ({algorithm}) and a number in a file; there is no server.\n"
-            f"After {seconds / 2:g} s the one that holds the lock is killed with SIGKILL.\n"
+            f"After {seconds / 2:g} s the process that holds the lock is killed with SIGKILL.\n"
         )
         account, (entries, messages) = show(algorithm, seconds, console)
         console.print(
@@ -109,10 +109,12 @@ def main() -> int:
             (PEOPLE - 1, "after", account.entries - entries, account.messages - messages),
         ):
             each = f"{sent / count:.2f}" if count else "-"
-            console.print(f"messages an entry {words} the kill, {n} nodes: {each}; the paper: {formula(algorithm, n)}")
+            console.print(f"messages per entry {words} the kill, {n} nodes: {each}; the paper: {formula(algorithm, n)}")
         bad += account.lost_updates + account.overlaps + account.fences_out_of_order + account.starved
     if not chosen:
-        console.print(f"\nAny other: ALGORITHM={ON_THE_WIRE[-1]} make demo. The papers side by side: make demo-papers.")
+        console.print(
+            f"\nAnother algorithm: ALGORITHM={ON_THE_WIRE[-1]} make demo. The papers side by side: make demo-papers."
+        )
     return 1 if bad else 0
 
 

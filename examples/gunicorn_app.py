@@ -1,9 +1,9 @@
-"""A counter behind several gunicorn workers, which share it under a lock.
+"""A web application with one counter, which several gunicorn workers change under a lock.
 
     gunicorn --workers 3 --config examples/gunicorn_app.py 'examples.gunicorn_app:application'
 
-The workers are forked. A node belongs to the process that joined, so each worker joins after the fork: in
-`post_worker_init`, gunicorn's hook for that, and leaves when it exits.
+gunicorn forks its workers. A node belongs to the process that joined, so each worker joins after
+the fork, in gunicorn's hook `post_worker_init`. It leaves in `worker_exit`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ node: Any = None
 
 
 def post_worker_init(worker: Any) -> None:
-    """Called in the worker, after the fork and before the first request."""
+    """gunicorn calls this in the worker, after the fork and before the first request."""
     import examples.gunicorn_app as app
 
     app.node = peerlock.sync.join("shop", dir=os.environ.get("PEERLOCK_DIR"))
 
 
 def worker_exit(server: Any, worker: Any) -> None:
+    """gunicorn calls this in the worker, before the worker exits."""
     import examples.gunicorn_app as app
 
     if app.node is not None:

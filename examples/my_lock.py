@@ -1,7 +1,8 @@
-"""An algorithm of one's own: a central coordinator, the simplest lock there is, written as a peerlock algorithm.
+"""An algorithm of your own: a lock with a central coordinator, the simplest distributed lock.
 
-Node `home` is the coordinator. The others send it REQUEST, it answers GRANT in the order of arrival, and they send RELEASE:
-three messages an entry, none for the coordinator itself. Try it:
+The node `home` is the coordinator. Every other node sends it REQUEST, and the coordinator answers
+GRANT in the order of arrival. At the end of its entry the node sends RELEASE. That makes three
+messages per entry, and none for an entry of the coordinator itself. Try it:
 
     peerlock sim examples/my_lock.py:CentralLock -n 5
     peerlock compare examples/my_lock.py:CentralLock suzuki-kasami-a ricart-agrawala
@@ -24,7 +25,7 @@ class Granted(Grant, frozen=True, tag=2):
 
 
 class Release(Wire, frozen=True, tag=3):
-    """Charged to nobody: it is overhead."""
+    """Charged to no node's entry: it is overhead."""
 
 
 Message = Request | Granted | Release
@@ -33,8 +34,8 @@ Message = Request | Granted | Release
 class CentralLock(State):
     me: NodeId
     coordinator: NodeId
-    holder: NodeId = 0  # the coordinator's: who is inside; 0: nobody
-    queue: tuple[NodeId, ...] = ()  # the coordinator's: who waits, next first
+    holder: NodeId = 0  # the coordinator's: the node inside; 0: none
+    queue: tuple[NodeId, ...] = ()  # the coordinator's: the waiting nodes, next first
 
     @classmethod
     def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:

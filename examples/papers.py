@@ -1,7 +1,8 @@
 """`make demo-papers`: the papers side by side, in a minute.
 
-Five computers share one thing, and only one of them may use it at a time. There is no server to ask. They have to agree
-among themselves, by messages that take time and may overtake each other. Seven ways to do that, on the same work.
+Five computers share one thing, and only one of them may use it at a time. There is no server to ask.
+The computers have to agree among themselves, by messages that take time and may overtake each other.
+Here are seven ways to do that, on the same work.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     say(__doc__.strip().split("\n\n")[1] if __doc__ else "")
 
-    say("1. First come, first served, by asking everybody: three nodes want to enter at the same time.")
+    say("1. First come, first served, by asking every other node: three nodes want to enter at the same time.")
     trace = str(OUT / "ricart-agrawala.jsonl")
     peerlock("sim", "ricart-agrawala", "-n", "3", "--entries", "1", "--trace", trace)
     peerlock("diagram", trace)
-    say("Each asked the two others and entered (the thick line) when both had replied: 4 messages an entry, always.")
+    say(
+        "Each node asked the two others, and entered (the thick line) when both had replied: always 4 messages per entry."
+    )
 
     say("2. All algorithms, five nodes, the same work. A hop takes 1 unit of time on average.")
     plot = str(OUT / "compare.png")
     peerlock("compare", *ALGORITHMS, "--plot", plot, "--seed", "1..3")
     say(
-        "The token algorithms (suzuki-kasami, -token, helary) need about half the messages of asking everybody\n"
-        "(ricart-agrawala), and Dijkstra's ring fewer still, because a message there serves many."
+        "The token algorithms (suzuki-kasami, -token, helary) need about half the messages of asking every node\n"
+        "(ricart-agrawala). Dijkstra's ring needs fewer still, because one message there serves many nodes."
     )
 
     say("3. A printed algorithm that is wrong: Suzuki and Kasami's Algorithm B, 100 runs as printed, 100 repaired.")
     peerlock("sim", "suzuki-kasami-b", "-n", "3", "--seed", "1..100", "--as-printed")
     peerlock("sim", "suzuki-kasami-b", "-n", "3", "--seed", "1..100")
-    say(
-        f"As printed, nodes are left waiting for ever. The plot of the comparison is in {plot}, the first run in {trace}."
-    )
+    say(f"As printed, some nodes wait for ever. The plot of the comparison is in {plot}, the first run in {trace}.")
 
 
 if __name__ == "__main__":

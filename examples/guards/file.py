@@ -1,6 +1,6 @@
-"""A file that refuses a late holder.
+"""A file that refuses a late holder: `GuardedFile` remembers the largest fence that it has seen.
 
-python examples/guards/file.py
+Try it: python examples/guards/file.py
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def main() -> None:
             async with node.lock("report") as hold:
                 report.write(hold.fence, report.take(hold.fence) + b", second")
             try:
-                report.write(late, b"too late")  # somebody who was stopped before its write, and goes on now
+                report.write(late, b"too late")  # a process that was stopped before its write, and goes on now
             except StaleFence as problem:
                 print(problem)
         print("contents:", report.read()[1].decode())

@@ -1,8 +1,8 @@
-"""A service that refuses a late holder: it remembers the largest fence that it has seen, and compares.
+"""An HTTP service that refuses a late holder: it remembers the largest fence that it has seen.
 
-The caller sends the fence of its hold with each request, also when it only reads: from then on whoever had the lock
-before is refused. 409 is the answer to a smaller fence than the largest so far. The comparison and the change are
-under one lock of the service: two requests cannot overtake each other between them.
+A caller sends the fence of its hold with each request, even when it only reads. From then on, the
+service refuses every earlier holder: the answer to a smaller fence is 409. The comparison and the
+change are under one mutex of the service, so no other request comes in between.
 
     python examples/guards/http_service.py
 """
@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def call(port: int, fence: int, value: bytes | None = None) -> bytes:
-    """The value, or a new one."""
+    """Read the value, or write a new one."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET" if value is None else "PUT", "/", value, {"Fence": str(fence)})

@@ -1,10 +1,11 @@
-"""A row of an SQL table that refuses a late holder: one condition in the statement is enough.
+"""A row of an SQL table that refuses a late holder: one condition in the SQL statement is enough.
 
     CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, fence BIGINT NOT NULL)
 
-Every row has the fence of who took it last. A holder takes the row first, and reads it then: from that moment on the
-database refuses whoever had the lock before. It compares and writes in one step, so nobody can come in between. It
-works with any database that counts the rows it has changed: here with SQLite, in the tests with PostgreSQL, too.
+Each row has the fence of its last holder. A holder takes the row first, and then reads it. From that
+moment on, the database refuses every earlier holder. The database compares and writes in one step,
+so no other statement comes in between. This works with any database that counts the changed rows:
+here with SQLite, in the tests with PostgreSQL too.
 
     python examples/guards/sql.py
 """
@@ -24,7 +25,7 @@ TABLE = "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL,
 
 
 def take(connection: Any, account: int, fence: int, mark: str = "?") -> int:
-    """The balance, for who holds the lock. `mark` is how the driver writes a parameter: ? for sqlite3, %s for psycopg."""
+    """Take the row, and return the balance. `mark` is the driver's parameter: ? for sqlite3, %s for psycopg."""
     statement = f"UPDATE account SET fence = {mark} WHERE id = {mark} AND fence <= {mark}"
     cursor = connection.execute(statement, (fence, account, fence))
     connection.commit()
@@ -58,7 +59,7 @@ async def main() -> None:
             async with node.lock("account-1") as hold:
                 set_balance(connection, 1, take(connection, 1, hold.fence) - 10, hold.fence)
             try:
-                set_balance(connection, 1, 0, late)  # somebody who was stopped before its write, and goes on now
+                set_balance(connection, 1, 0, late)  # a process that was stopped before its write, and goes on now
             except StaleFence as problem:
                 print(problem)
         print("balance:", connection.execute("SELECT balance FROM account").fetchone()[0])
