@@ -62,7 +62,7 @@ def test_grants_go_on_while_leases_run_and_come_back_with_etcd(tmp_path: Path) -
             try:
                 later = await inside(group[1], 0.5)  # nobody needs etcd for that
                 assert later > fence
-                with pytest.raises(LockLost, match="lease of a has run out"):
+                with pytest.raises(LockLost, match="lease of this node has run out"):
                     async with group[0].lock("x"):
                         await asyncio.sleep(3 * LEASE_S)
                 for node in group:

@@ -90,9 +90,9 @@ CHARGED = """
 import subprocess
 from peerlock.net.processes.groups import process_group_of
 from peerlock.net.registries.etcd import Etcd, EtcdRegistry
-from peerlock.net.threads.node import Node
+from peerlock.net.threads.shell import ThreadShell
 registry = EtcdRegistry("g", Etcd(("http://127.0.0.1:1",)), "anna", state=sys.argv[1])
-node = Node(registry, "g")
+shell = ThreadShell(registry, "g")
 command = subprocess.Popen(["sleep", "77.7"], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
 registry.record_process_groups(process_group_of(command.pid))
 fork()

@@ -141,8 +141,8 @@ def test_nobody_answers_for_a_member(tmp_path: Path, certs: Path, shell: str, ca
                 f"link to ben at 127.0.0.1:{port} closed: it is not who it should be: its certificate is for eve"
                 in caplog.text
             )
-            assert peer not in zoe.links
-            assert peer not in zoe.registry.links
+            assert peer not in zoe._shell.links.by_peer
+            assert peer not in zoe._shell.registry.links
         if isinstance(zoe, ThreadNode):
             await asyncio.to_thread(zoe.leave)
         else:

@@ -348,7 +348,7 @@ def test_the_watchdog_imports_nothing_from_the_current_directory(tmp_path: Path,
 HEALTHY = "time.sleep(3); hold.release(); node.leave()"
 INTERRUPTED = """
 with node._shell.mutex:
-    node.upset(KeyboardInterrupt())  # as if a signal's handler had raised there: it joins again
+    node._shell.upset(KeyboardInterrupt())  # as if a signal's handler had raised there: it joins again
 assert not hold.held
 with node.lock("x") as again:  # which takes a lease, in which nothing is held that the watchdog would have to end
     assert again.fence > hold.fence

@@ -302,10 +302,10 @@ def test_a_node_that_was_interrupted_joins_again_and_its_waiters_ask_again(tmp_p
         others, lost, granted = a.lock("x").acquire(), b.lock("y").acquire(), list[bool]()
         waiter = threading.Thread(target=lambda: granted.append(b.lock("x").acquire(timeout=20).held))
         waiter.start()
-        while not b.waiting:
+        while not b._shell.waiting:
             time.sleep(0.01)
         with b._shell.mutex:
-            b.upset(KeyboardInterrupt())
+            b._shell.upset(KeyboardInterrupt())
         assert lost.lost.is_set()
         with pytest.raises(LockLost, match="a signal's handler raised"):
             lost.release()
@@ -321,7 +321,7 @@ def test_a_node_that_was_interrupted_is_reminded_again_of_what_it_holds_back(tmp
         node = nodes[0]
         with node._shell.mutex:
             node._shell.core.table.withheld_timer_set = True  # interrupted right there
-            node.upset(KeyboardInterrupt())
+            node._shell.upset(KeyboardInterrupt())
         node.lock("x").acquire(timeout=10).release()
         local_lock = node._shell.core.table.locks["x"]
         with node._shell.mutex:
@@ -342,7 +342,7 @@ def test_a_command_that_waits_at_a_node_that_was_interrupted_is_told(tmp_path: P
         while not a._shell.core.table.locks["x"].queue:
             time.sleep(0.01)
         with a._shell.mutex:
-            a.upset(KeyboardInterrupt())
+            a._shell.upset(KeyboardInterrupt())
         assert not hold.held
         answer = caller.read()
         assert not answer.ok

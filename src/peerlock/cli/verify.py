@@ -58,7 +58,9 @@ def verify(
             print(f"{name:12} {what}")
         return
     if planted is not None and planted not in PLANTED_CORES:
-        raise UsageError(f"The bug that can be planted into real processes is {next(iter(PLANTED_CORES))!r}; got {planted!r}.")
+        raise UsageError(
+            f"The bug that can be planted into real processes is {next(iter(PLANTED_CORES))!r}; got {planted!r}."
+        )
     if plot is not None:
         check_output(plot, ".png", ".svg", ".pdf")
     chosen = tuple(FAULTS) if faults == "all" else tuple(part.strip() for part in faults.split(",") if part.strip())

@@ -282,6 +282,12 @@ class Shell:
             self.complain(f"the registry does not answer: {problem}")
             return None
 
+    def complain_of_stranger(self, why: str) -> None:
+        """A connection that came did not say who it is: what this node finds out by itself tells its caller more."""
+        before = self.reason
+        self.complain(why)
+        self.reason = before or why
+
     def complain(self, why: str) -> None:
         """One line in the log, and the same one not again for a while."""
         self.reason = why

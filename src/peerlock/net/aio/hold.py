@@ -74,6 +74,7 @@ class Hold(BaseHold):
     def _release_now(self) -> None:
         """A callback of the loop: nothing else is under way."""
         if self.state == HELD:
+            self._lock._shell.at_work = False  # an exception may have come before that was said
             self.release()
 
     async def __aenter__(self) -> Hold:

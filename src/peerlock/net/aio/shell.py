@@ -199,7 +199,7 @@ class AioShell(Shell):
 
     def _listener(self, listening: socket.socket) -> Listener:
         tls = self.registry.tls(server=True) if listening.family != socket.AF_UNIX else None
-        return Listener(listening, lambda: AioLink(self, None), tls, self.complain)
+        return Listener(listening, lambda: AioLink(self, None), tls, self.complain_of_stranger)
 
     def _unlisten(self) -> None:
         for listener in self.servers:

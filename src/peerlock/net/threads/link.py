@@ -129,7 +129,7 @@ class ThreadLink(Link):
         if self.dialled is not None:
             self.shell.links.not_connected(self.dialled, problem if isinstance(problem, OSError) else str(problem))
         elif not isinstance(problem, ConnectionResetError | ssl.SSLEOFError):  # else it has left without a word
-            self.shell.complain(f"a connection from {self.host} was not let in: {reason(problem)}")
+            self.shell.complain_of_stranger(f"a connection from {self.host} was not let in: {reason(problem)}")
 
     def gone(self) -> None:
         """The other side is gone."""
