@@ -218,7 +218,7 @@ def test_a_hundred_thousand_pieces_of_nonsense(tmp_path: Path, caplog: pytest.Lo
                         await asyncio.sleep(0)
             gc.collect()
             assert len(gc.get_objects()) < before + 2_000, "nothing is kept of it"
-            assert not node._shell.core.sessions
+            assert not node._shell.core.links.sessions
             assert node.epoch == epoch
             assert (await node.lock("x").acquire(timeout=5)).held
 
@@ -280,7 +280,7 @@ def test_well_formed_nonsense_of_a_member_closes_its_link_and_starts_afresh(tmp_
         ):
             async with b.lock("x"):
                 pass
-            session = b._shell.core.sessions[a._shell.core.me]
+            session = b._shell.core.links.sessions[a._shell.core.me]
             message = packed(wire_algorithm("suzuki-kasami-a").spec.algorithm.__module__)
             said = LockMessage(session.seq + 1, session.received, b.epoch, "x", 1, 0, message)  # type: ignore[arg-type]
             session.post(b.epoch, framed(said))

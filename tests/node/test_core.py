@@ -25,7 +25,7 @@ def in_a_group(leases: bool = False) -> Core:
     core = Core(B, "g", leases=leases)
     core.learn(1, (A, B, C), 0.0)
     for peer in (A, C):
-        core.linked(peer, 0, 0.0)
+        core.links.linked(peer, 0, 0.0)
         core.receive(peer, Report(1, 1, 1, (A, B, C), ()), 0.0)
     assert core.view_change.epoch == 1
     core.take_writes()
@@ -48,10 +48,10 @@ def ticks(core: Core, begin: float, seconds: float) -> None:
 def test_what_cannot_be_said_is_noticed_though_nobody_waits_here() -> None:
     """A third node may wait for a token that has to go from here to there."""
     core = in_a_group()
-    core.unlinked(C, 1.0)
+    core.links.unlinked(C, 1.0)
     ticks(core, 1.0, PATIENCE_S + SILENCE_S + 1.0)
     assert not asked_for(core, Suspect), "nothing is to be said: it may be down for as long as it likes"
-    core.post(core.session(C), Report(2, 0, 1, (A, B, C), ()))
+    core.links.post(core.links.session(C), Report(2, 0, 1, (A, B, C), ()))
     ticks(core, 100.0, PATIENCE_S + SILENCE_S + 1.0)
     assert C in asked_for(core, Suspect)[-1].peers
 
@@ -59,9 +59,9 @@ def test_what_cannot_be_said_is_noticed_though_nobody_waits_here() -> None:
 def test_who_was_left_behind_is_told_whoever_dials() -> None:
     core = in_a_group()
     core.learn(2, (A, B), 1.0)
-    core.session(C)  # a new one: what was said in the old epoch is forgotten
-    core.sessions[C].seq = 0
-    core.answered(C, 47, 1.0)
+    core.links.session(C)  # a new one: what was said in the old epoch is forgotten
+    core.links.sessions[C].seq = 0
+    core.links.answered(C, 47, 1.0)
     assert [effect.peer for effect in asked_for(core, Write)] == [C], (
         "no complaint about 47 messages that were never sent, but the view"
     )
@@ -153,7 +153,7 @@ def test_an_interrupted_core_forgets_what_it_wanted_and_wakes_its_holders() -> N
     core.holding_allowed(0.0)
     ticket = Ticket()
     core.acquire(core.table.local_lock("x", wire_algorithm("dijkstra-ring")), ticket, 1.0)
-    core.unlinked(C, 1.0)
+    core.links.unlinked(C, 1.0)
     core.handling = True  # as an exception of a signal's handler may leave it
     core.abandon("for this test")
     assert {type(effect) for effect in core.effects} <= {Wake}

@@ -59,8 +59,8 @@ class Group:
         for peer in members:
             self.cores[peer].learn(epoch, members, self.now)
             for other in members:
-                if other != peer and not self.cores[peer].session(other).linked:
-                    self.cores[peer].linked(other, 0, self.now)
+                if other != peer and not self.cores[peer].links.session(other).linked:
+                    self.cores[peer].links.linked(other, 0, self.now)
             self.shells[peer].carry_out()
         self.deliver()
 

@@ -6,6 +6,7 @@ from math import inf
 
 from peerlock.mutants.views import DeliversOldEpochs
 from peerlock.node.core import Core
+from peerlock.node.links import Links
 from peerlock.node.membership.view import View
 from peerlock.node.membership.view_change import ViewChange
 from peerlock.node.peer import Peer
@@ -50,18 +51,18 @@ class DeliversWhatWaited(Core):
     views_of = DeliversOldEpochs
 
     def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
-        early = self.early
+        early = self.delivery.early
         super().learn(epoch, members, now)
-        self.early = early + self.early if self.early is not early else early
+        self.delivery.early = early + self.delivery.early if self.delivery.early is not early else early
 
 
 class RemembersTheDead(Core):
     """Sessions with those who are gone are kept."""
 
     def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
-        before = dict(self.sessions)
+        before = dict(self.links.sessions)
         super().learn(epoch, members, now)
-        self.sessions |= {peer: session for peer, session in before.items() if peer not in self.sessions}
+        self.links.sessions.update({peer: before[peer] for peer in before.keys() - self.links.sessions.keys()})
 
 
 class BelievesAtOnce(Core):
@@ -88,9 +89,12 @@ class LeaseNotChecked(Core):
 
 
 def core_with(views: type[ViewChange] = ViewChange, sessions: type[Session] = Session) -> type[Core]:
+    class ChangedLinks(Links):
+        sessions_of = sessions
+
     class Changed(Core):
         views_of = views
-        sessions_of = sessions
+        links_of = ChangedLinks
 
     return Changed
 

@@ -78,10 +78,10 @@ class LinkTable:
             return
         shell.after(HELLO_S, lambda: self.unanswered(link))
         if not peer.id:
-            link.write(framed(shell.core.hello(peer)))  # we shall see which incarnation it is
+            link.write(framed(shell.core.links.hello(peer)))  # we shall see which incarnation it is
             return
         self.replace(peer, link)
-        link.write(shell.core.dialled(peer, shell.now()))
+        link.write(shell.core.links.dialled(peer, shell.now()))
 
     def turn_away(self, link: Link, peer: Peer, why: str) -> None:
         """Another node answers at that peer's address: it is told so, and hears nothing that is meant for the peer."""
@@ -154,7 +154,7 @@ class LinkTable:
             if hello.peer.id != dialled.id:
                 raise ProtocolError(f"{hello.peer} answers in the place of {dialled}")
             self.greeted(link, dialled, now)
-            core.answered(dialled, hello.received, now)
+            core.links.answered(dialled, hello.received, now)
             registry.linked(dialled)
             return
         why = registry.greeted(hello.peer, link.certificate)
@@ -165,7 +165,7 @@ class LinkTable:
             raise ProtocolError(f"it is not who it should be: {why}")
         self.greeted(link, hello.peer, now)
         self.replace(hello.peer, link)
-        core.linked(hello.peer, hello.received, now)
+        core.links.linked(hello.peer, hello.received, now)
         registry.linked(hello.peer)
 
     def on_hello(self, link: Link, hello: Hello) -> None:
@@ -185,8 +185,8 @@ class LinkTable:
             raise ProtocolError(f"{hello.peer.name or 'a node without a name'} was not let in: {why}")
         self.greeted(link, hello.peer, link.greeted_at)
         self.replace(hello.peer, link)
-        link.write(framed(core.hello(hello.peer)))
-        core.linked(hello.peer, hello.received, shell.now())
+        link.write(framed(core.links.hello(hello.peer)))
+        core.links.linked(hello.peer, hello.received, shell.now())
         registry.linked(hello.peer)
 
     def greeted(self, link: Link, peer: Peer, now: float) -> None:
@@ -285,7 +285,7 @@ class LinkTable:
         if peer is not None and self.by_peer.get(peer) is link:
             del self.by_peer[peer]
             if not shell.closing:
-                shell.core.unlinked(peer, shell.now())
+                shell.core.links.unlinked(peer, shell.now())
                 shell.registry.unlinked(peer)
                 shell.carry_out()
         elif peer is not None and not peer.id and not shell.closing:

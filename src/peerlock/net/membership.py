@@ -68,7 +68,7 @@ class Membership:
         """The error for a caller that waited for it to join, and waits no more."""
         shell = self.shell
         core = shell.core
-        blockers = core.failure_detector.blockers or core.view_change.missing()
+        blockers = core.links.failure_detector.blockers or core.view_change.missing()
         missing = (str(peer) for peer in blockers if peer != core.me)
         waits = ", ".join(dict.fromkeys((*shell.registry.waits_for(), *missing)))
         return LockTimeout(

@@ -150,7 +150,7 @@ class Shell:
     def redial_if_alive(self, effect: effects.CheckLiveness) -> None:
         if not self.closing:
             self.check_liveness(effect.peer)
-        self.core.may_redial(effect.peer)
+        self.core.links.may_redial(effect.peer)
 
     def check_liveness(self, peer: Peer) -> None:
         """If it is dead, the group goes on without it."""
@@ -167,13 +167,13 @@ class Shell:
             self.asked(self.registry.relieve)
         answer = self.asked(self.registry.exclude, effect.peers) if effect.peers else (None, ())
         if answer is None:
-            self.core.waits_for(effect.peers)
+            self.core.links.waits_for(effect.peers)
             return
         view, blockers = answer
-        if blockers and blockers != self.core.failure_detector.blockers:
+        if blockers and blockers != self.core.links.failure_detector.blockers:
             names = ", ".join(map(str, blockers))
             log.warning("group %s: no answer from %s, which may hold a lock: waiting for it", self.group, names)
-        self.core.waits_for(blockers)
+        self.core.links.waits_for(blockers)
         self.membership.take(view)
 
     def request_epoch(self) -> None:
@@ -296,7 +296,7 @@ class Shell:
 
     def hears(self, peer: Peer) -> bool:
         """Does the other end of its link answer? It is asked, and has a while to answer: until then yes."""
-        silent_s = self.core.silent_for(peer, self.now()) if peer in self.links.by_peer else inf
+        silent_s = self.core.links.silent_for(peer, self.now()) if peer in self.links.by_peer else inf
         self.carry_out()
         return silent_s < ANSWER_S
 
@@ -356,7 +356,7 @@ class Shell:
 
         if not link.local:
             raise ProtocolError("a client on another host")
-        link.write(framed(self.core.hello(hello.peer)))
+        link.write(framed(self.core.links.hello(hello.peer)))
         return Client(self, link)
 
     def write_process_groups(self) -> None:
@@ -382,7 +382,7 @@ class Shell:
         self.end_clients()
         view = self.asked(self.registry.leave)
         if view is not None:
-            core.farewell(view.epoch, view.members)
+            core.links.farewell(view.epoch, view.members)
         self.carry_out()
 
     def end_clients(self) -> None:

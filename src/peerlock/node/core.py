@@ -1,27 +1,31 @@
 """A node without input, output, clock or randomness.
 
-`Core` puts the parts together: the view change, a session with every other member, and the lock table. A shell (asyncio,
-threads, the simulator) tells it what happened and when. Every input may queue effects (`effects.py`), and every input must be
-followed by carrying them out: `take_writes`, then `effects`.
+`Core` puts the parts together: the view change (`membership/view_change.py`), a session with every
+other member (`links.py`), what comes from their algorithms (`locks/delivery.py`) and the lock table
+(`locks/table.py`). A shell (asyncio, threads, the simulator) tells it what happened and when. Each
+input may queue effects (`effects.py`). The shell carries them out after each input: `take_writes`,
+then `effects`.
 
     what the shell tells the core
     -----------------------------
     learn(epoch, members)              a view was decided, and what must be durable about it is
-    dialled, answered                  a link that we made is up; the other end has said hello
-    linked, unlinked, may_redial       one that came; an end of one; the registry was asked about its peer
     receive(peer, frame)               a frame; the answer may be a view that must be confirmed and learned first
     acquire, release, cancel           of a local lock
     holding_allowed, holding_refused   the registry's answers
     leased(until), lapse               a lease runs until then; it is over
     tick, on_withheld_due              a timer is due
+    close                              this node leaves
+
+    and its links
+    -------------
+    dialled, answered                  a link that we made is up; the other end has said hello
+    linked, unlinked, may_redial       one that came; an end of one; the registry was asked about its peer
     waits_for(peers)                   these do not answer, and may not be excluded
-    close, farewell                    this node leaves; the view without it is decided
+    farewell                           the view without this node is decided
 
-**The core is never re-entered.** An input that comes in the middle of another one fails with an assertion.
-
-**Links.** Of two members the one with the greater name dials, and a joiner dials all members. A link carries the frames of
-one session, whichever side made it; a new link takes the place of the old one. A frame that makes no sense raises
-`ProtocolError`: the shell closes that link, and nothing else happens.
+**The core is never re-entered.** An input that comes in the middle of another one fails with an
+assertion (`inputs.py`). A frame that makes no sense raises `ProtocolError`: the shell closes that
+link, and nothing else happens.
 
 **Permission to hold.** A node asks the registry before it holds its first lock. A tick gives the permission back when
 nothing was held since the tick before: between half a second and a second after the last hold. In groups with leases the
@@ -31,31 +35,26 @@ is lost, and left to other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from math import inf
-from typing import ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import ClassVar
 
 from peerlock.errors import NodeClosed, ProtocolError
 from peerlock.node.effects import (
     Answered,
-    CheckLiveness,
-    Dial,
     EndHolding,
     EpochStarted,
-    HangUp,
     RefreshView,
     Refuse,
     Rejoin,
     Suspect,
-    Warn,
-    Write,
 )
-from peerlock.node.failure_detector import PATIENCE_S, FailureDetector, hears
+from peerlock.node.failure_detector import PATIENCE_S
+from peerlock.node.inputs import an_input
+from peerlock.node.links import Links
 from peerlock.node.locks.deadline import Deadline
-from peerlock.node.locks.fence import CLOCK_BITS
+from peerlock.node.locks.delivery import Delivery
 from peerlock.node.locks.local_lock import LocalLock
-from peerlock.node.locks.table import NEAR_THE_END, TICK_S, LockTable, disagreement
+from peerlock.node.locks.table import TICK_S, LockTable
 from peerlock.node.locks.ticket import Limits, Ticket
 from peerlock.node.membership.reports import PartialReports, split
 from peerlock.node.membership.view import View
@@ -64,14 +63,11 @@ from peerlock.node.peer import Peer
 from peerlock.node.session import Session
 from peerlock.node.wire import (
     MOST_LOCKS,
-    OLDEST,
-    UNREADABLE,
     VERSION,
     Ack,
     Answer,
     Disagree,
     Frame,
-    Hello,
     LockMessage,
     LockReport,
     NewView,
@@ -80,33 +76,14 @@ from peerlock.node.wire import (
     Query,
     Report,
     ReportPart,
-    framed,
 )
-from peerlock.node.wire_algorithms import wire_algorithm
 
 NO_WRITES: list[tuple[Peer, bytes]] = []
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def an_input(method: Callable[Concatenate[Core, P], T]) -> Callable[Concatenate[Core, P], T]:
-    """One event for the core, which must not be in the middle of another one."""
-
-    @wraps(method)
-    def handle(core: Core, /, *words: P.args, **named: P.kwargs) -> T:
-        assert not core.handling, f"{method.__name__} was called in the middle of another input"
-        core.handling = True
-        try:
-            return method(core, *words, **named)
-        finally:
-            core.handling = False
-
-    return handle
 
 
 class Core:
     views_of: ClassVar[type[ViewChange]] = ViewChange
-    sessions_of: ClassVar[type[Session]] = Session
+    links_of: ClassVar[type[Links]] = Links
 
     def __init__(
         self,
@@ -125,13 +102,13 @@ class Core:
         self.table = LockTable(limits or Limits(), self.deadline, leases)
         self.table.now = now
         self.effects = self.table.effects
-        self.failure_detector = FailureDetector(patience_s)
-        self.waits_outside = waits_outside  # the registry takes in a peer that waits, without being asked again
+        self.core = self  # as its parts have one
         self.view_change = self.views_of(me)
-        self.sessions: dict[Peer, Session] = {}
-        self.numbers: dict[Peer, int] = {}  # of the members of the epoch that runs
+        self.links = self.links_of(self, patience_s)
+        self.delivery = Delivery(self)
+        self.on_lock_message = self.delivery.on_lock_message
+        self.waits_outside = waits_outside  # the registry takes in a peer that waits, without being asked again
         self.partial_reports = PartialReports()
-        self.early: list[tuple[Peer, LockMessage]] = []  # of the epoch that has not started here
         self.answers: dict[int, dict[Peer, Answer]] = {}
         self.query = 0
         self.used = 0  # grants at the last tick
@@ -158,11 +135,11 @@ class Core:
         if not view_change.learn(epoch, members):
             return
         self.table.wedge()
-        self.early, self.table.renewing = [], False
-        for peer in [peer for peer in self.sessions if peer not in members]:
-            del self.sessions[peer]
+        self.delivery.early, self.table.renewing = [], False
+        gone = [peer for peer in self.links.sessions if peer not in members]
+        self.links.end(gone, f"the group is at epoch {epoch} without you")
+        for peer in gone:
             self.partial_reports.forget(peer)
-            self.effects.append(HangUp(peer, f"the group is at epoch {epoch} without you"))
         if view_change.excluded and not self.admitted and self.waits_outside:
             view_change.coming = ()  # no view has had this incarnation in it yet: this one is just not ours
             return
@@ -171,9 +148,7 @@ class Core:
             self.drop(f"the group went on to epoch {epoch} without this node")
             self.effects.append(Rejoin())
             return
-        for peer in members:
-            if peer != self.me and not self.session(peer).linked and self.dials(peer):
-                self.effects.append(Dial(peer))
+        self.links.need(members)
         self.report()
         self.table.alarm()
 
@@ -183,7 +158,7 @@ class Core:
 
     def drop(self, why: str) -> None:
         """Nothing is held here any more, and what the others still say to this incarnation is not heard."""
-        self.count(())
+        self.links.count(())
         self.table.drop(why)
 
     def report(self) -> None:
@@ -195,11 +170,12 @@ class Core:
         self.on_report(self.me, view_change.known, locks)
 
     def send_report(self, peer: Peer, locks: tuple[LockReport, ...]) -> None:
-        session, view_change = self.session(peer), self.view_change
+        links, view_change = self.links, self.view_change
+        session = links.session(peer)
         ahead, last = split(locks)
         for part in ahead:
-            self.post(session, ReportPart(session.seq + 1, session.received, view_change.known, part))
-        self.post(session, Report(session.seq + 1, session.received, view_change.known, view_change.coming, last))
+            links.post(session, ReportPart(session.seq + 1, session.received, view_change.known, part))
+        links.post(session, Report(session.seq + 1, session.received, view_change.known, view_change.coming, last))
 
     def on_report(self, source: Peer, epoch: int, locks: tuple[LockReport, ...]) -> None:
         if self.view_change.on_report(source, epoch, locks):
@@ -208,41 +184,34 @@ class Core:
     def begin(self) -> None:
         view_change = self.view_change
         reports = view_change.begin()
-        self.count(view_change.members)
-        for session in self.sessions.values():
+        links = self.links
+        links.count(view_change.members)
+        for session in links.sessions.values():
             session.forget(view_change.epoch)
-        sessions = [None, *(self.sessions.get(peer) for peer in view_change.members)]
-        self.failure_detector.blockers = ()
+        sessions = [None, *(links.sessions.get(peer) for peer in view_change.members)]
+        links.failure_detector.blockers = ()
         self.views += 1
         if self.table.closed:
             return  # it has nothing to do in it, and its report has said so
         self.effects.append(EpochStarted(view_change.epoch, self.table.now))
         self.table.begin(
             view_change.epoch,
-            self.numbers[self.me],
+            links.numbers[self.me],
             sessions,
-            [(self.numbers[peer], locks) for peer, locks in reports if peer in self.numbers],
+            [(links.numbers[peer], locks) for peer, locks in reports if peer in links.numbers],
             self.table.now,
         )
-        early, self.early = self.early, []
-        for peer, message in early:
+        for peer, message in self.delivery.take_early():
             try:
-                if peer in self.sessions:
-                    self.on_lock_message(self.sessions[peer], message)
+                if peer in links.sessions:
+                    self.on_lock_message(links.sessions[peer], message)
             except ProtocolError as problem:
                 self.effects.append(Refuse(peer, str(problem)))
-
-    def count(self, members: tuple[Peer, ...]) -> None:
-        """The numbers of the members of an epoch."""
-        self.numbers = {peer: number for number, peer in enumerate(members, 1)}
-        for peer, session in self.sessions.items():
-            session.number = self.numbers.get(peer, 0)
 
     @an_input
     def forget(self) -> None:
         """What was known of the group is worth nothing: its place is another group's by now, whose epochs start again."""
-        self.effects += [HangUp(peer, "the group's place is gone") for peer in self.sessions]
-        self.sessions = {}
+        self.links.end(list(self.links.sessions), "the group's place is gone")
         self.view_change = self.views_of(self.me)
         self.table.tick_at = inf
 
@@ -255,95 +224,14 @@ class Core:
         self.admitted = False
         self.view_change = self.views_of(me)
         self.view_change.known = known
-        self.sessions = {}
+        self.links.sessions.clear()
 
     @an_input
     def epoch_requested(self) -> None:
         """The registry was asked for a new epoch. If none comes, it may be asked again."""
         self.table.renewing = False
 
-    # -- links -------------------------------------------------------------------------------------------
-
-    def session(self, peer: Peer) -> Session:
-        found = self.sessions.get(peer)
-        if found is None:
-            found = self.sessions[peer] = self.sessions_of(peer)
-            found.heard, found.number = self.table.now, self.numbers.get(peer, 0)
-        return found
-
-    def dials(self, peer: Peer) -> bool:
-        """Of two members the greater one dials; but a joiner dials all members, for none has heard of it."""
-        return self.me > peer or not self.view_change.epoch
-
-    def hello(self, peer: Peer) -> Hello:
-        """Our first words on a link to that peer."""
-        session = self.sessions.get(peer)
-        received = session.received if session is not None else 0
-        return Hello(OLDEST, self.group, self.me, peer.id, received, newest=VERSION)
-
-    @an_input
-    def dialled(self, peer: Peer, now: float) -> bytes:
-        """We have reached a peer: what goes there first. What it may not have follows the hello at once."""
-        self.table.now = now
-        session = self.session(peer)
-        hears(session, now)
-        session.link(0)
-        return framed(self.hello(peer)) + session.drain()
-
-    @an_input
-    def answered(self, peer: Peer, received: int, now: float) -> None:
-        """The peer that we have dialled has greeted us; it had got that many of our messages."""
-        self.table.now = now
-        session = self.sessions.get(peer)
-        if session is not None and not self.is_behind(peer, received):
-            hears(session, now)
-            session.on_ack(received)
-
-    @an_input
-    def linked(self, peer: Peer, received: int, now: float) -> None:
-        """A peer that has dialled us was greeted; it has got that many of our messages."""
-        self.table.now = now
-        if self.is_behind(peer, received):
-            return
-        session = self.session(peer)
-        hears(session, now)
-        session.link(received)
-        self.table.dirty[session] = None
-        if self.view_change.known and peer not in self.view_change.coming:
-            self.tell_the_view(session)
-
-    def is_behind(self, peer: Peer, received: int) -> bool:
-        """It had a session with us before the group went on without it, and does not know that yet: it is told."""
-        session = self.sessions.get(peer)
-        if received <= (session.seq if session is not None else 0) or peer in self.view_change.coming:
-            return False
-        self.effects.append(Write(peer, framed(NewView(self.view_change.known, self.view_change.coming))))
-        return True
-
-    def tell_the_view(self, session: Session) -> None:
-        """To a peer that seems to know only an older one."""
-        if not self.view_change.coming:
-            return  # we do not know who is in it: we have just joined again
-        self.send(session, NewView(self.view_change.known, self.view_change.coming))
-
-    @an_input
-    def unlinked(self, peer: Peer, now: float) -> None:
-        self.table.now = now
-        session = self.sessions.get(peer)
-        if session is not None:
-            session.unlink()
-            if session.stuck:
-                self.table.alarm()
-        if peer in self.view_change.coming:
-            self.effects.append(CheckLiveness(peer))
-        else:
-            self.sessions.pop(peer, None)  # it is in no view that we know of, and will say everything again
-
-    @an_input
-    def may_redial(self, peer: Peer) -> None:
-        """The registry was asked about a peer that cannot be reached. If it is still a member, a link to it is needed."""
-        if peer in self.view_change.coming and self.dials(peer) and peer in self.sessions:
-            self.effects.append(Dial(peer))
+    # -- frames ------------------------------------------------------------------------------------------
 
     def receive(self, peer: Peer, frame: Frame, now: float) -> View | None:
         """A frame from a peer with which a link is up. A view: nothing was done about the frame. The shell confirms that the
@@ -354,7 +242,7 @@ class Core:
         try:
             table = self.table
             table.now = now
-            session = self.sessions.get(peer)
+            session = self.links.sessions.get(peer)
             if session is None:
                 return None  # of a view that is over
             session.heard, session.pinged = now, 0.0
@@ -379,14 +267,14 @@ class Core:
                     return View(frame.epoch, frame.members)  # before it is acknowledged: it may have to come again
                 if session.accept(frame.seq, frame.ack):
                     self.on_report(peer, frame.epoch, self.partial_reports.complete(peer, frame.epoch, frame.locks))
-                    if frame.epoch < self.view_change.known and peer in self.sessions:
-                        self.tell_the_view(session)
+                    if frame.epoch < self.view_change.known and peer in self.links.sessions:
+                        self.links.tell_the_view(session)
             case ReportPart():
                 if session.accept(frame.seq, frame.ack):
                     self.partial_reports.add(peer, frame.epoch, frame.locks)
             case Disagree():
                 if session.accept(frame.seq, frame.ack):
-                    self.on_disagree(peer, frame)
+                    self.delivery.on_disagree(peer, frame)
             case NewView():
                 # A node that no view has had in it yet waits for one that has.
                 if self.view_change.known and self.is_unknown(frame):
@@ -394,11 +282,11 @@ class Core:
             case Ack():
                 session.on_ack(frame.ack)
             case Ping():
-                self.send(session, Pong())
+                self.links.send(session, Pong())
             case Pong():
                 pass
             case Query():
-                self.send(session, Answer(frame.number, self.table.status(self.table.now)[:MOST_LOCKS], VERSION))
+                self.links.send(session, Answer(frame.number, self.table.status(self.table.now)[:MOST_LOCKS], VERSION))
             case Answer():
                 if frame.number in self.answers:
                     self.answers[frame.number][peer] = frame
@@ -412,69 +300,6 @@ class Core:
         if not frame.members or len(set(frame.members)) != len(frame.members):
             raise ProtocolError(f"a view of epoch {frame.epoch} with {len(frame.members)} members, some of them twice")
         return frame.epoch > self.view_change.known
-
-    def on_lock_message(self, session: Session, message: LockMessage) -> None:
-        view_change = self.view_change
-        if not message.epoch == view_change.epoch == view_change.known:  # which is almost always so
-            match view_change.fate(message.epoch):
-                case "wait":
-                    self.early.append((session.peer, message))
-                    return
-                case "drop":
-                    return
-        table = self.table
-        if not session.number or table.closed:
-            return
-        local_lock = table.locks.get(message.lock)
-        if local_lock is None or local_lock.wire_algorithm.number != message.algorithm:
-            wanted = wire_algorithm(message.algorithm)
-            local_lock = table.local_lock(message.lock, wanted)
-            if local_lock.wire_algorithm is not wanted:
-                self.disagree(session, local_lock)
-                return
-        try:
-            body = local_lock.wire_algorithm.message(message.body)
-        except UNREADABLE as problem:
-            raise ProtocolError(f"no message of {local_lock.wire_algorithm.name}: {problem}") from None
-        if not 0 <= message.clock < 1 << CLOCK_BITS:
-            table.request_epoch()  # what it carried is lost: a new epoch starts the lock afresh
-            raise ProtocolError(f"{session.peer} says that the clock of the lock {message.lock} is {message.clock}")
-        try:
-            local_lock.hear(session.number, message.clock, body, message.seq, table.now)
-        except (AssertionError, LookupError) as problem:
-            # Well-formed nonsense. It may have left the algorithm in any state: a new epoch starts it afresh.
-            table.request_epoch()
-            raise ProtocolError(
-                f"{local_lock.wire_algorithm.name} cannot be told {body} by {session.peer}: {problem}"
-            ) from problem
-        if local_lock.clock > NEAR_THE_END:
-            table.request_epoch()
-
-    def disagree(self, session: Session, local_lock: LocalLock) -> None:
-        epoch, number = self.view_change.epoch, local_lock.wire_algorithm.number
-        self.post(session, Disagree(session.seq + 1, session.received, epoch, local_lock.name, number))
-
-    def on_disagree(self, peer: Peer, frame: Disagree) -> None:
-        local_lock = self.table.locks.get(frame.lock)
-        if (
-            self.view_change.fate(frame.epoch) == "deliver"
-            and local_lock is not None
-            and local_lock.wire_algorithm.number != frame.algorithm
-        ):
-            error = disagreement(local_lock, wire_algorithm(frame.algorithm), str(peer))
-            self.effects.append(Warn(str(error)))
-            local_lock.fail(error)
-
-    def post(self, session: Session, message: ReportPart | Report | Disagree) -> None:
-        """A numbered message."""
-        session.post(message.epoch, framed(message))
-        self.table.dirty[session] = None
-
-    def send(self, session: Session, message: NewView | Ping | Pong | Query | Answer) -> None:
-        """One that is not missed."""
-        if session.linked:
-            session.outgoing.append(framed(message))
-            self.table.dirty[session] = None
 
     # -- local locks ---------------------------------------------------------------------------------------
 
@@ -563,9 +388,7 @@ class Core:
         table = self.table
         table.now = now
         if now - table.tick_at > TICK_S:
-            # It was we who slept: what the others said meanwhile has not been read yet.
-            for session in self.sessions.values():
-                hears(session, now)
+            self.links.hear_all()
         table.tick_at = inf
         if now >= self.deadline.until:
             table.lapse(now)
@@ -574,8 +397,8 @@ class Core:
                 table.may_hold = table.open = False
                 self.effects.append(EndHolding())
             self.used = table.grants
-        # What cannot be said to a peer may be what a third node waits for: a token that must pass through here.
-        waits = self.view_change.wedged or table.waiting() or any(session.stuck for session in self.sessions.values())
+        view_change, links = self.view_change, self.links
+        waits = view_change.wedged or table.waiting() or links.stuck
         if waits or (table.may_hold and not table.leases):
             table.alarm()
         if table.clocks_run_out():
@@ -584,35 +407,10 @@ class Core:
         if self.view_change.wedged:
             self.effects.append(RefreshView())
         if waits:
-            self.look_for_silence()
-        elif self.failure_detector.blockers:
-            self.failure_detector.blockers = ()
+            links.look_for_silence(view_change.missing() or view_change.coming)
+        elif links.failure_detector.blockers:
+            links.failure_detector.blockers = ()
             self.effects.append(Suspect(()))
-
-    def look_for_silence(self) -> None:
-        peers = self.view_change.missing() or self.view_change.coming
-        sessions = [self.session(peer) for peer in peers if peer != self.me]
-        to_ping, suspects = self.failure_detector.silent(sessions, self.table.now)
-        for session in to_ping:
-            self.send(session, Ping())
-        if suspects or self.failure_detector.blockers:
-            self.effects.append(Suspect(suspects))
-
-    @an_input
-    def waits_for(self, peers: tuple[Peer, ...]) -> None:
-        """The registry may not exclude these suspects."""
-        self.failure_detector.blockers = peers
-
-    @an_input
-    def silent_for(self, peer: Peer, now: float) -> float:
-        """Is it there? It is asked. For how long it has not answered; infinity: there is no link to ask on."""
-        session = self.sessions.get(peer)
-        if session is None or not session.linked:
-            return inf
-        if not session.pinged:
-            session.pinged = now
-            self.send(session, Ping())
-        return now - session.pinged
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -627,20 +425,13 @@ class Core:
             local_lock.lose(f"The node left the group {self.group} while it held the lock {local_lock.name}.")
             local_lock.fail(error)
 
-    @an_input
-    def farewell(self, epoch: int, members: tuple[Peer, ...]) -> None:
-        """The view without us was decided; a peer that misses this sees the link end."""
-        for session in self.sessions.values():
-            if session.peer in members:
-                self.send(session, NewView(epoch, members))
-
     def abandon(self, why: str) -> None:
         """A thread was interrupted in the middle of an input: what is known here may be half of the truth. The holders lose
         their locks, and nothing else is left. The node joins again.
         """
         self.handling = False
         self.table.abandon(why)
-        self.count(())
+        self.links.count(())
 
     # -- looking at it -----------------------------------------------------------------------------------
 
@@ -650,6 +441,6 @@ class Core:
         self.query += 1
         self.answers[self.query] = {}
         for peer in self.view_change.members:
-            if peer != self.me and peer in self.sessions:
-                self.send(self.sessions[peer], Query(self.query))
+            if peer != self.me and peer in self.links.sessions:
+                self.links.send(self.links.sessions[peer], Query(self.query))
         return self.query

@@ -73,7 +73,7 @@ def node_status(
         for lock in locks:
             _add(found, str(peer), lock)
     silent = [str(peer) for peer in core.view_change.members if peer != core.me and peer not in answers]
-    blockers = core.failure_detector.blockers or core.view_change.missing()
+    blockers = core.links.failure_detector.blockers or core.view_change.missing()
     waits_for = tuple(dict.fromkeys((*registry_waits_for, *(str(peer) for peer in blockers if peer != core.me))))
     # A node without a lease may have been excluded, and the group may have other members by now.
     leased = not core.table.leases or (core.table.may_hold and now < core.deadline.until)

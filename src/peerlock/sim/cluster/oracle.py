@@ -176,10 +176,10 @@ class LeaseOracle(Oracle):
     def hoards_nothing(self, process: Process) -> None:
         """What is kept for others, for later and for the dead is what is still needed, and a little more."""
         core = process.core
-        strangers = core.sessions.keys() - process.links.keys() - set(core.view_change.coming)
+        strangers = core.links.sessions.keys() - process.links.keys() - set(core.view_change.coming)
         hoards = {
-            "what others have acknowledged": any(self.superfluous(process, peer) > 0 for peer in core.sessions),
-            "messages of an epoch to come": bool(core.early),
+            "what others have acknowledged": any(self.superfluous(process, peer) > 0 for peer in core.links.sessions),
+            "messages of an epoch to come": bool(core.delivery.early),
             "sessions of dead peers": any(self.world.running(peer) is None for peer in strangers),
         }
         if any(hoards.values()):
@@ -187,13 +187,13 @@ class LeaseOracle(Oracle):
 
     def superfluous(self, process: Process, peer: Peer) -> int:
         """How many messages a process keeps for a peer that has acknowledged them, and nothing of that is under way."""
-        link, other = process.links.get(peer), self.world.by_peer[peer].core.sessions.get(process.peer)
+        link, other = process.links.get(peer), self.world.by_peer[peer].core.links.sessions.get(process.peer)
         if other is None or link is None or not link.up or link not in process.greeted or process.paused:
             return 0  # what was under way when a link broke is told with the next hello
         end = link.ends.index(process)
         if link.deaf[end] or self.world.network.is_under_way(link, end):
             return 0
-        return sum(number <= other.acknowledged for number, _, _, _ in process.core.sessions[peer].kept)
+        return sum(number <= other.acknowledged for number, _, _, _ in process.core.links.sessions[peer].kept)
 
 
 def lease_left(process: Process) -> float:

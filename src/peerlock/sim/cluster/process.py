@@ -228,11 +228,11 @@ class Process:
                 registry.unlinked(effect.peer)
             case effects.CheckLiveness():
                 registry.look(effect.peer)
-                core.may_redial(effect.peer)
+                core.links.may_redial(effect.peer)
             case effects.RefreshView():
                 registry.refresh()
             case effects.Suspect():
-                core.waits_for(registry.suspect(effect.peers))
+                core.links.waits_for(registry.suspect(effect.peers))
             case effects.RequestEpoch():
                 self.request_epoch()
             case effects.Rejoin():
@@ -329,11 +329,11 @@ class Process:
             self.drop(old)
         self.links[peer] = link
         if link.ends[0] is self and link.dialled.id:
-            self.core.answered(peer, hello.received, self.now)
+            self.core.links.answered(peer, hello.received, self.now)
         else:
             if link.ends[1] is self:
-                self.world.network.transmit(link, self, framed(self.core.hello(peer)))
-            self.core.linked(peer, hello.received, self.now)
+                self.world.network.transmit(link, self, framed(self.core.links.hello(peer)))
+            self.core.links.linked(peer, hello.received, self.now)
         self.registry.linked(peer)
 
     def refuse(self, link: Link) -> None:
@@ -352,5 +352,5 @@ class Process:
                 del self.links[known]
                 peer = known
         if peer is not None and peer not in self.links:
-            self.core.unlinked(peer, self.now)
+            self.core.links.unlinked(peer, self.now)
         self.registry.unlinked(peer or link.dialled)

@@ -136,9 +136,9 @@ class World:
         link = self.network.connect(process, other, peer)
         if peer.id:
             process.links[peer] = link
-            self.network.transmit(link, process, process.core.dialled(peer, process.now))
+            self.network.transmit(link, process, process.core.links.dialled(peer, process.now))
         else:
-            self.network.transmit(link, process, framed(process.core.hello(peer)))
+            self.network.transmit(link, process, framed(process.core.links.hello(peer)))
 
     # -- a run -------------------------------------------------------------------------------------------
 
