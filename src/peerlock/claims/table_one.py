@@ -27,9 +27,12 @@ from math import factorial
 from random import Random
 from statistics import fmean
 
+from msgspec.structs import replace
+
 from peerlock.algorithms import choose
 from peerlock.claims.evidence import run
-from peerlock.contract import Effects, Members, NodeId
+from peerlock.contract import Effects, Members, NodeId, Wire
+from peerlock.sim.experiment import Experiment
 
 NEVER = -1
 ALGORITHMS = ("ricart-agrawala", "carvalho-roucairol", "ricart-agrawala-token")
@@ -42,7 +45,7 @@ class Hops:
     def __init__(self, name: str, n: int, history: Sequence[NodeId] = ()) -> None:
         spec, nodes = choose(name), tuple(range(1, n + 1))
         self.nodes = {j: spec.start(j, Members(nodes, 1)) for j in nodes}
-        self.flight: list[tuple[int, NodeId, NodeId, object]] = []  # when it was sent
+        self.flight: list[tuple[int, NodeId, NodeId, Wire]] = []  # when it was sent, source, to, message
         self.now, self.moments = 0, 1  # a message takes so many moments
         self.entered: list[NodeId] = []
         for j in history:
@@ -51,25 +54,24 @@ class Hops:
     def alone(self, j: NodeId) -> int:
         """One node asks, enters and leaves, and all comes to rest; how many hops it waited."""
         self.entered = []
-        self.step(j, "request")
+        self.request(j)
         hops = 0
         while not self.entered:
             self.hop()
             hops += 1
-        self.step(j, "release")
+        out = Effects()
+        self.nodes[j].release(out)
+        self.carry_out(j, out)
         while self.flight:
             self.hop()
         return hops
 
-    def step(self, j: NodeId, what: str, *words: object) -> None:
+    def request(self, j: NodeId) -> None:
         out = Effects()
-        node = self.nodes[j]
-        if what == "request":
-            node.request("write", out)
-        elif what == "release":
-            node.release(out)
-        else:
-            node.receive(*words, out)
+        self.nodes[j].request("write", out)
+        self.carry_out(j, out)
+
+    def carry_out(self, j: NodeId, out: Effects) -> None:
         self.flight += [(self.now, j, to, message) for to, message in out.sent]
         if out.entered:
             self.entered.append(j)
@@ -80,7 +82,9 @@ class Hops:
         due = [sent for sent in self.flight if sent[0] == self.now - self.moments]
         self.flight = [sent for sent in self.flight if sent[0] != self.now - self.moments]
         for _, source, to, message in due:
-            self.step(to, "receive", source, message)
+            out = Effects()
+            self.nodes[to].receive(source, message, out)
+            self.carry_out(to, out)
 
     def first_grant(self, times: Sequence[int], moments: int) -> float:
         """Round trips from the first request to the first entry, if node j asks at `times[j - 1]` = hop * moments + moment."""
@@ -91,7 +95,7 @@ class Hops:
             self.hop()
             for j, when in asking.items():
                 if when == time:
-                    self.step(j, "request")
+                    self.request(j)
             if self.entered:
                 return (time // moments - first // moments) / 2
         raise AssertionError("nobody ever enters")
@@ -99,14 +103,14 @@ class Hops:
 
 def messages(name: str, n: int) -> list[int]:
     """The costs of entries that occur, over seeds."""
-    found: set[int] = set()
+    plain, found = Experiment(algorithm=name, nodes=n, entries=6, delay="adversary:3", load="closed:1"), set[int]()
     for seed in range(1, 21):
-        found |= set(run(seed, algorithm=name, nodes=n, entries=6, delay="adversary:3", load="closed:1").costs)
+        found |= set(run(replace(plain, seed=seed)).costs)
     return sorted(found)
 
 
 def note_1(name: str, n: int) -> float:
-    busy = run(algorithm=name, nodes=n, entries=20, delay="constant:1", hold=f"constant:{3 * n}")
+    busy = run(Experiment(algorithm=name, nodes=n, entries=20, delay="constant:1", hold=f"constant:{3 * n}"))
     return round(fmean(busy.metrics.sync_delays) / 2, 6)
 
 
