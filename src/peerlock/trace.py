@@ -119,7 +119,7 @@ class Event(Struct, omit_defaults=True):
     since: float | None = None
     name: str | None = None
     neighbours: list[NodeId] | None = None
-    about: dict[str, Any] | None = None
+    about: About | None = None
 
 
 class Collector(Recorder):
