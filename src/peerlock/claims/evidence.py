@@ -154,10 +154,14 @@ class Seen(Struct):
     script: str | None  # the shortest way to the first violation
     drawing: str | None
 
-    def holds(self, properties: Sequence[str] | None = None) -> bool:
+    def holds(self, properties: Iterable[str] | None = None) -> bool:
         """Do these properties hold? None: all that were looked at."""
-        wanted = list(self.verdicts) if properties is None else properties
-        return bool(wanted) and all(self.verdicts.get(name) == "holds" for name in wanted)
+        return all(self.verdicts.get(name) == "holds" for name in properties or self.verdicts)
+
+
+def explored(what: str, found: Sequence[Seen], good: bool) -> Evidence:
+    states = sum(seen.states for seen in found)
+    return Evidence("exhaustive", what, good, configurations=len(found), states=states)
 
 
 Watch: TypeAlias = Callable[[Model], list[Property]]
@@ -173,12 +177,7 @@ class Lab:
     # -- every interleaving --------------------------------------------------------------------
 
     def look(
-        self,
-        setup: Setup,
-        observers: Sequence[Observer] = (),
-        watch: Watch | None = None,
-        liveness: bool = False,
-        max_states: int | None = None,
+        self, setup: Setup, observers: Sequence[Observer] = (), watch: Watch | None = None, liveness: bool = False
     ) -> Seen:
         """Explore one setup; without observers and with the standard properties only once."""
         plain = not observers and watch is None
@@ -188,22 +187,14 @@ class Lab:
         spec = choose(setup.name, as_printed=setup.as_printed, **setup.options)
         shapes = dict(setup.shapes or shapes_of(setup.name, len(setup.entries), setup.home, setup.bound))
         model = Model(
-            spec,
-            shapes,
-            setup.entries,
-            setup.inside,
-            fifo=setup.fifo,
-            crashes=setup.crashes,
-            delay_bound=setup.delay_bound,
-            leavers=setup.leavers,
-            at_once=setup.at_once,
-            observers=observers,
-        )
+            spec, shapes, setup.entries, setup.inside, fifo=setup.fifo, crashes=setup.crashes,
+            delay_bound=setup.delay_bound, leavers=setup.leavers, at_once=setup.at_once, observers=observers,
+        )  # fmt: skip
         properties = standard(model) if watch is None else watch(model)
         checks = Checks(properties)
         search = Search(model, checks)
         try:
-            outcome = search.run(max_states or (100_000_000 if self.full else 2_000_000))
+            outcome = search.run(100_000_000 if self.full else 2_000_000)
         except Exception as problem:
             if not broken(problem):
                 raise
@@ -246,67 +237,41 @@ class Lab:
         return counterexample.transcript(model, way, lines, f"{setup.name}, {setup.words}: {found}")
 
     def explore(
-        self, setups: Iterable[Setup], properties: Sequence[str] | None = None, what: str = "", liveness: bool = False
+        self, setups: Iterable[Setup], properties: Sequence[str], what: str, liveness: bool = False
     ) -> Evidence:
-        """Do these properties hold in all of these setups? None: all that there are."""
-        found, words = [], []
+        """Do these of the standard properties hold in all of these setups?"""
+        found = []
         for setup in setups:
             seen = self.look(setup, liveness=liveness)
-            if properties is not None and not seen.holds(properties):
+            if not seen.holds(properties):
                 # A search ends with the first violation. If that is another property's, look for these alone.
                 seen = self.look(setup, watch=only(properties), liveness=liveness)
             found.append(seen)
-            words.append(setup.words)
         worst = next((seen for seen in found if not seen.holds(properties)), None)
-        return Evidence(
-            "exhaustive",
-            what or _summed(words),
-            worst is None,
-            configurations=len(found),
-            states=sum(seen.states for seen in found),
-            counterexample=worst.script if worst else None,
-            drawing=worst.drawing if worst else None,
-        )
+        evidence = explored(what, found, worst is None)
+        return replace(evidence, counterexample=worst.script, drawing=worst.drawing) if worst else evidence
 
     def watch(self, what: str, setups: Iterable[Setup], watch: Watch) -> Evidence:
         """Do the claim's own properties hold in all of these setups?"""
         found = [self.look(setup, watch=watch) for setup in setups]
-        return Evidence(
-            "exhaustive",
-            what,
-            all(seen.holds() for seen in found),
-            configurations=len(found),
-            states=sum(seen.states for seen in found),
-            counterexample=next((seen.script for seen in found if seen.script and not seen.holds()), None),
-        )
+        script = next((seen.script for seen in found if seen.script and not seen.holds()), None)
+        return replace(explored(what, found, all(seen.holds() for seen in found)), counterexample=script)
 
     def count(self, setup: Setup, allowed: Callable[[int, int], bool], what: str = "") -> Evidence:
         """Is `allowed(messages, N)` true of every entry, over all interleavings?"""
         seen = self.look(setup, [Costs()])
         good = seen.finished and bool(seen.costs) and all(allowed(cost, len(setup.entries)) for cost in seen.costs)
-        return Evidence(
-            "exhaustive",
-            what or f"messages an entry, {setup.words}",
-            good,
-            configurations=1,
-            states=seen.states,
-            figures={"messages": sorted(seen.costs)},
-        )
+        figures = {"messages": sorted(seen.costs)}
+        return replace(explored(what or f"messages an entry, {setup.words}", [seen], good), figures=figures)
 
     def passed_over(self, setups: Sequence[Setup]) -> Evidence:
         """Does the last node stop being passed over more often as the others enter more often?"""
         found = [self.look(setup, [Overtaking(len(setup.entries))], only(["no deadlock"])) for setup in setups]
         figures = [seen.passed_over for seen in found]
         good = all(seen.holds() for seen in found) and figures[-1] == figures[-2]
-        return Evidence(
-            "exhaustive",
-            f"how often the last node is passed over as the others enter more, up to {setups[-1].words}",
-            good,
-            configurations=len(setups),
-            states=sum(seen.states for seen in found),
-            figures={"passed over": figures},
-            counterexample=None if good else _check_command(setups[-1]),
-        )
+        words = f"how often the last node is passed over as the others enter more, up to {setups[-1].words}"
+        script = None if good else _check_command(setups[-1])
+        return replace(explored(words, found, good), figures={"passed over": figures}, counterexample=script)
 
     # -- seeds ---------------------------------------------------------------------------------
 
@@ -385,12 +350,8 @@ def command(experiment: Experiment, seed: int) -> str:
 
 def _check_command(setup: Setup) -> str:
     """What to type to see how often the last node is passed over."""
-    entries = ",".join(map(str, setup.entries))
-    words = [
-        "peerlock check",
-        setup.name,
-        f"-n {len(setup.entries)} --entries {entries} --passed-over {len(setup.entries)}",
-    ]
+    n, entries = len(setup.entries), ",".join(map(str, setup.entries))
+    words = [f"peerlock check {setup.name} -n {n} --entries {entries} --passed-over {n}"]
     words += ["--topology complete"] if choose(setup.name).needs.shape is Neighbours else []
     words += ["--as-printed"] if setup.as_printed else []
     words += [f"--delay-bound {setup.delay_bound}"] if setup.delay_bound else []
@@ -409,8 +370,3 @@ def _known(shape: Shape) -> tuple[NodeId, ...]:
             return names
         case Ring():
             return ()
-
-
-def _summed(words: list[str]) -> str:
-    unique = list(dict.fromkeys(words))
-    return "; ".join(unique) if len(unique) <= 4 else f"{'; '.join(unique[:3])}; and {len(unique) - 3} more"

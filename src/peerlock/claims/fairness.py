@@ -22,11 +22,12 @@ from itertools import permutations
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
+from msgspec.structs import replace
 
 from peerlock.check.engine import Cells
 from peerlock.check.observers import Event, Observer
 from peerlock.check.properties import Bad, Property
-from peerlock.claims.evidence import Evidence, Lab, Setup
+from peerlock.claims.evidence import Evidence, Lab, Setup, explored
 from peerlock.contract import Ask, NodeId, Wire
 
 Meaning: TypeAlias = Literal["real time", "happened before", "request chain", "received", "known to all", "queued"]
@@ -135,25 +136,17 @@ class InOrder(Property):
 
 def kept(lab: Lab, name: str, order: Meaning, by_request: bool = False) -> Evidence:
     """Is this order kept, for every pair of three nodes?"""
-    states, count, script, drawing = 0, 0, None, None
+    found, script, drawing = [], None, None
     setup = Setup(name, (3, 3, 3) if lab.full else (2, 2, 2))
     for first, second in permutations((1, 2, 3), 2):
         observer = Order(order, first, second, 3, by_request)
-        seen = lab.look(setup, [observer], lambda model: [InOrder(model)])
-        states, count = states + seen.states, count + 1
-        if not seen.holds():
+        found.append(lab.look(setup, [observer], lambda model: [InOrder(model)]))
+        if not found[-1].holds():
             against = f"{second} enters before {first}, against {order!r}"
-            script, drawing = (seen.script or "").replace("in order is violated", against), seen.drawing
+            script, drawing = (found[-1].script or "").replace("in order is violated", against), found[-1].drawing
             break
-    return Evidence(
-        "exhaustive",
-        f"{order!r} is kept by every pair of 3 nodes",
-        script is None,
-        configurations=count,
-        states=states,
-        counterexample=script,
-        drawing=drawing,
-    )
+    evidence = explored(f"{order!r} is kept by every pair of 3 nodes", found, script is None)
+    return replace(evidence, counterexample=script, drawing=drawing)
 
 
 def strongest(

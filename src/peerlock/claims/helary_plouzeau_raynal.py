@@ -14,7 +14,7 @@ from peerlock.check.engine import Cells
 from peerlock.check.model import Letter, Local, Model
 from peerlock.check.properties import Bad, MutualExclusion, Predicate, Property, State, Sums
 from peerlock.claims.all_algorithms import REPAIRS, evidence
-from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, Watch, command, judge, run
+from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, Watch, command, explored, judge, run
 from peerlock.claims.registry import claim
 from peerlock.claims.request_paths import crossings, longest_wait, reaches_everybody, request_counts, retraces
 from peerlock.contract import Neighbours, NodeId, look
@@ -64,7 +64,7 @@ def both(lab: Lab, watch: Watch, what: str) -> Finding:
 
 
 class Tokens(Property):
-    """ME2 and ME3; with `in_transit` the token under way counts, and each process stores one request of an origin."""
+    """ME2, ME3, and one stored request per origin; with `in_transit` the token under way counts."""
 
     name = "one token"
 
@@ -126,11 +126,11 @@ def hpr_l2(lab: Lab) -> Finding:
 
 
 def unsatisfied(state: State) -> bool:
-    """Lemma 3: whoever waits with a request of time t has lud[i] < t, wherever the token is."""
+    """Lemma 3: a process that waits with a request of time t has lud[i] < t, wherever the token is."""
     tokens = [node.lud for node in state.nodes.values() if node.token_here]
     tokens += [message.lud for _, _, message in state.messages if message.kind == "TOKEN"]
-    # A process asks with its clock and does not move it until it gives the token away or hears of another request; the request
-    # that others have of it says its time.
+    # A process asks with its clock and does not move it until it gives the token away or hears of another
+    # request, so the copies of its request that others have say its time.
     for i in state.waiting:
         times = [t for node in state.nodes.values() for origin, (t, _) in node.req_array if origin == i]
         times += [
@@ -270,10 +270,8 @@ def _general(one: Run, n: int) -> bool:
 )
 def hpr_general(lab: Lab) -> Finding:
     def networks(form: Experiment) -> list[Evidence]:
-        shapes, words = (
-            (("regular:4", (8, 12)), ("random", (8, 14)), ("grid", (9, 12))),
-            "twice a line, n-1 to 2e, n to 2e+n-1",
-        )
+        shapes = (("regular:4", (8, 12)), ("random", (8, 14)), ("grid", (9, 12)))
+        words = "twice a line, n-1 to 2e, n to 2e+n-1"
         return [one for shape, sizes in shapes for one in broadcast(lab, form, shape, sizes, _general, words)]
 
     return kept_order(networks)
@@ -366,11 +364,8 @@ def hpr_local(lab: Lab) -> Finding:
         lab.look(Setup(HPR, (1, 1, 1), shapes={j: Neighbours(tuple(k for k in names if k != j), home) for j in names}))
         for names, home in (((1, 2, 3), 1), ((17, 40, 1003), 17))
     )
-    words, good = (
-        "with the names 17, 40, 1003 as with 1, 2, 3",
-        (plain.verdicts, plain.states) == (odd.verdicts, odd.states),
-    )
-    found.append(Evidence("exhaustive", words, good, configurations=2, states=plain.states + odd.states))
+    same = (plain.verdicts, plain.states) == (odd.verdicts, odd.states)
+    found.append(explored("with the names 17, 40, 1003 as with 1, 2, 3", [plain, odd], same))
     return judge(found)
 
 
@@ -385,7 +380,7 @@ def hpr_reconf(lab: Lab) -> Finding:
     ring = Experiment(algorithm=HPR, nodes=4, topology="ring", load="nodes:3", entries=1, delay="constant:1")
     # The request has come to 1 by way of 2, and the token is on its way to 2.
     token = rewired("a ring of 4 loses a line that the token has still to cross", ring, [(2.5, {2: (1,), 3: (4,)})])
-    # The request is on its way to 2 and 4 when 3 gets other neighbours: the way back that they remember is gone.
+    # The request is on its way to 2 and 4 when 3 gets other neighbours: the remembered way back is gone.
     star: dict[NodeId, tuple[NodeId, ...]] = {3: (1,), 1: (2, 3, 4), 2: (1,), 4: (1,)}
     request = rewired("a ring of 4 becomes a star while a request is under way", ring, [(0.5, star)])
     condition = "while the neighbour sets change, no request and no token is under way and nobody waits"
