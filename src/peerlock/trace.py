@@ -1,14 +1,14 @@
 """The events that every driver writes, and the file they are written to.
 
 A driver tells a `Recorder` what happens, one method per event. The file below, the metrics and the
-diagrams are recorders. A driver calls only the methods that a recorder overrides, so an event without a
-listener costs nothing.
+diagrams are recorders. A driver calls only the methods that a recorder overrides, so an event
+without a listener costs nothing.
 
-A trace file has one JSON object per line. The first line, `"event": "run"`, says what was run and how,
-completely enough to run it again. The others have the time `t`, the `event` and its fields, in the order
-in which they happened:
+A trace file has one JSON object per line. The first line, `"event": "run"`, says what was run and
+how, completely enough to run it again. The others have the time `t`, the `event` and its fields, in
+the order in which they happened:
 
-    requested   node, mode, since     the algorithm was asked to enter; `since`: when the work arrived
+    requested   node, mode, since     asked to enter; `since`: when the work arrived
     sent        id, node, to, kind, fields, bytes, charged, asked
     broadcast   the same, `to` is a list: one message that reaches all of them
     received    id, node, source      the message with that id arrived
@@ -20,11 +20,11 @@ in which they happened:
     restarted   node                  it is back, and remembers nothing
     joined, leaving                   node: is a member now; wants to leave
     rewired     node, neighbours
-    lost        id, node              the network, or a dead addressee, dropped the message to `node`
+    lost        id, node              the network, or the dead `node`, dropped the message to it
     end                               nothing was left to do
 
-Keys are in a fixed order, sets are sorted and numbers are written as they are: equal runs give equal
-bytes.
+Keys are in a fixed order, sets are sorted and numbers are written as they are: equal runs give
+equal bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A user's own algorithm: `./mine.py:MyLock` works wherever a name of the catalogue does.
 
-The file is run, as any Python file that is imported. Its class is looked at before anything uses it, so
-a mistake is a sentence about a method and not a traceback from the middle of a run.
+The file is run, as any Python file that is imported. Its class is looked at before anything uses
+it, so a mistake is a sentence about a method and not a traceback from the middle of a run.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def source(path: str) -> Path:
 
 
 class _Text(SourceFileLoader):
-    """Runs the text as it is. A compiled file beside it may be out of date, or belong to another file."""
+    """Runs the text as it is: a compiled file beside it may be old, or belong to another file."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -132,7 +132,7 @@ def wrap(algorithm: object, name: str | None = None, **options: Option) -> Algor
     return AlgorithmSpec(name, "own", made, check_options(name, made, options))
 
 
-# -- while it runs ---------------------------------------------------------------------------------------------
+# -- while it runs ---------------------------------------------------------------------------------
 
 
 def check_state(chosen: AlgorithmSpec, algorithm: object) -> None:

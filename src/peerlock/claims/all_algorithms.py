@@ -1,4 +1,4 @@
-"""The claims of every algorithm: mutual exclusion, no deadlock, no starvation, in any order of delivery."""
+"""The claims of every algorithm: mutual exclusion, no deadlock, no starvation, in any order."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def safe(lab: Lab, name: str, what: str, orders: Sequence[bool], **form: bool) -
 
 
 def fair(lab: Lab, name: str, *, printed: bool = False, clock: bool = False) -> list[Evidence]:
-    """No starvation: decided on the graph where it is finite, else by how often a node is passed over."""
+    """No starvation: decided on a finite graph, else by how often a node is passed over."""
     both = ["no starvation", "no deadlock"]
     if name == "dijkstra-ring":
         rings = [Setup(name, (ANY,) * n) for n in range(2, 7 if lab.full else 6)]
@@ -106,7 +106,7 @@ def test(lab: Lab, id: Every, name: str) -> Finding:
     printed, clock = "as_printed" in CATALOGUE[name].forms, choose(name).needs.delay_bound
     suspects = name == "ricart-agrawala-failures"
     if suspects and id in ("ALL-DF", "ALL-SF"):
-        # A node asks again as long as it suspects another, so this has no end. That is no evidence for it.
+        # A node asks again as long as it suspects another, without end: no evidence for the claim.
         claimed = [Evidence("exhaustive", "time-outs at any time: states without end, not explored", False)]
     elif suspects and id == "ALL-NF":
         claimed = [safe(lab, name, "mutual exclusion", (False,), printed=printed)]

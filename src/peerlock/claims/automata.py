@@ -1,4 +1,4 @@
-"""Finite automata, as far as the claims need them: learn one, make it small, compare, rewrite, print.
+"""Finite automata, as far as the claims need them: learn, make small, compare, rewrite, print.
 
 Words are strings of one-character letters. An automaton is deterministic; a letter without a
 transition rejects. The languages here have a few dozen states, so clarity wins over speed.
@@ -59,10 +59,11 @@ class Automaton(Struct, frozen=True):
 
 
 def learn(member: Callable[[str], bool | None], words: Iterable[str], window: int, longest: int) -> Automaton:
-    """The smallest automaton in which two prefixes share a state if no ending of up to `window` letters tells them apart.
+    """The smallest automaton in which prefixes share a state if no known ending tells them apart.
 
-    `member` says whether a word is in the language, None: not known. `words` are all known members. Prefixes longer than
-    `longest` are never looked at: if they would be needed, the sample is too small, and that is an error. Words that are too
+    `member` says whether a word is in the language, None: not known. `words` are all known members,
+    and their last letters, up to `window`, are the endings. Prefixes longer than `longest` are not
+    looked at: if they are needed, the sample is too small, and that is an error. Words that are too
     short to be known may be accepted.
     """
     sample = sorted(words)
@@ -96,7 +97,7 @@ def learn(member: Callable[[str], bool | None], words: Iterable[str], window: in
 
 
 def smallest(automaton: Automaton) -> Automaton:
-    """The minimal automaton of the same language, states numbered breadth first; states that lead nowhere are left out."""
+    """The minimal automaton of the same language, its states numbered breadth first."""
     useful = set(automaton.accepting)
     while more := {state for (state, _), target in automaton.edges.items() if target in useful} - useful:
         useful |= more
@@ -128,10 +129,10 @@ def smallest(automaton: Automaton) -> Automaton:
 
 
 class Rule(Struct, frozen=True):
-    """One step of an algorithm on words: at the beginning, somewhere inside and at the end, `was` becomes `becomes`.
+    """One step of an algorithm on words: at three places of a word, `was` becomes `becomes`.
 
-    The word (first.was) x (inside.was) y (last.was) becomes (first.becomes) x (inside.becomes) y (last.becomes). An empty
-    `inside` means that nothing happens there. `shortest` letters must remain between beginning and end.
+    The word (first.was) x (inside.was) y (last.was) becomes (first.becomes) x (inside.becomes) y
+    (last.becomes). With an empty `inside`, x y stays as it is.
     """
 
     name: str
@@ -149,7 +150,7 @@ class Put(NamedTuple):
 
 
 class Image:
-    """What a rule makes of a language, as a nondeterministic automaton: states are read off lazily."""
+    """What a rule makes of a language, as a nondeterministic automaton."""
 
     def __init__(self, automaton: Automaton, rule: Rule) -> None:
         self.source, self.rule = automaton, rule
@@ -196,7 +197,7 @@ class Image:
 def _shortest(
     first: Iterable[S], found: Callable[[S], bool], step: Callable[[S, str], Iterable[S]], letters: Sequence[str]
 ) -> str | None:
-    """A shortest word that leads from a first state to one that is looked for; None: there is none."""
+    """A shortest word that leads from a first state to one that is `found`; None: there is none."""
     came = dict.fromkeys(first, "")
     queue = list(came)
     for state in queue:
@@ -211,7 +212,7 @@ def _shortest(
 
 
 def escapes(automaton: Automaton, rule: Rule, target: Automaton) -> str | None:
-    """A shortest word that the rule makes of a word of `automaton` and that `target` rejects; None: there is none."""
+    """A shortest word that `target` rejects and the rule makes of a word of `automaton`, if any."""
     image = Image(automaton, rule)
     Places: TypeAlias = tuple[Put, State | None]  # in the image, in `target`
 
@@ -227,7 +228,7 @@ def escapes(automaton: Automaton, rule: Rule, target: Automaton) -> str | None:
 
 
 def uncovered(target: Automaton, images: Iterable[tuple[Automaton, Rule]], also: Automaton) -> str | None:
-    """A shortest word of `target` that no rule makes and that is not in `also`; None: all are made."""
+    """A shortest word of `target` that no rule makes and that is not in `also`, if any."""
     parts = [Image(automaton, rule) for automaton, rule in images]
     # Where a word leads to in `target`, in the image of each rule, and in `also`.
     Places: TypeAlias = tuple[State, tuple[frozenset[Put], ...], State | None]

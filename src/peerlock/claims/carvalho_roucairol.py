@@ -1,4 +1,4 @@
-"""The claims of Carvalho and Roucairol, and of the authors' response with its Appendix and Table I."""
+"""The claims of Carvalho and Roucairol, and of the authors' response to them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def cr_indiv(lab: Lab) -> Finding:
 
 
 def needed(lab: Lab, name: str) -> Finding:
-    """The claim is that interruptions do harm: some must, and the evidence also names those that do not."""
+    """Interruptions are claimed to do harm: at least one must. The evidence names the others."""
     cuts, together = interrupted(lab, name, statements(name)), interrupted_anywhere(lab, name)
     harmful = [cut for cut, one in cuts.items() if not one.speaks_for]
     harmless = [cut for cut, one in cuts.items() if one.speaks_for]
@@ -123,7 +123,7 @@ def resp_hb(lab: Lab) -> Finding:
 
 
 class Master(Property):
-    """With no message under way and every node idle after an entry, some node holds every permission."""
+    """When the network is quiet after an entry, some node holds every permission."""
 
     name = "master"
 

@@ -21,9 +21,9 @@ from peerlock.sim.experiment import Experiment
 PAPER = "dijkstra-1983"
 RING = "dijkstra-ring"
 
-# The learned automaton as a person would write it; whether both are the same language is computed. Its
-# three cases: the token is held and no signal has come yet; it is held and the signal has come; it is in
-# transit, to the first waiting process on its left.
+# The learned automaton as a person would write it; whether both are the same language is computed.
+# Its three cases: the token is held and no signal has come yet; it is held and the signal has come;
+# it is in transit, to the first waiting process on its left.
 EXPRESSION = "[cn].(n.|w(.[NW])*s)*|C.(n.)*w(.[NW]|s(n.)*w)*.|t(n.(n.)*w|w(.N)*(.W|s(n.)*w))(.[NW]|s(n.)*w)*"
 
 
@@ -74,7 +74,7 @@ class Invariant(Property):
 
 
 class LeftWaits(Property):
-    """P3, of a process and its left neighbour: black to the right of white means that the left one waits."""
+    """P3: the left neighbour of a black process waits if it is white."""
 
     name = "P3"
 
@@ -136,7 +136,7 @@ def ewd_p6(lab: Lab) -> Finding:
 
 
 class Connection(Property):
-    """A connection carries at most one message: signals to its right end, the token to its left end."""
+    """A connection carries at most one message: a signal to the right, or the token to the left."""
 
     name = "one message a connection"
 

@@ -96,7 +96,7 @@ def judge(
     repair: str | None = None,
     beside: Sequence[Evidence] = (),
 ) -> Finding:
-    """A verdict from evidence alone; evidence `beside` the claim says more than it and does not count."""
+    """A verdict from evidence alone. Evidence `beside` goes beyond the claim."""
     assert claimed, "a claim without evidence"
     every = [
         *claimed,
@@ -174,7 +174,7 @@ class Lab:
         self.full = full
         self._known: dict[str, Seen] = {}
 
-    # -- every interleaving --------------------------------------------------------------------
+    # -- every interleaving ------------------------------------------------------------------------
 
     def look(
         self, setup: Setup, observers: Sequence[Observer] = (), watch: Watch | None = None, liveness: bool = False
@@ -244,7 +244,7 @@ class Lab:
         for setup in setups:
             seen = self.look(setup, liveness=liveness)
             if not seen.holds(properties):
-                # A search ends with the first violation. If that is another property's, look for these alone.
+                # A search ends with the first violation, which may be of another property.
                 seen = self.look(setup, watch=only(properties), liveness=liveness)
             found.append(seen)
         worst = next((seen for seen in found if not seen.holds(properties)), None)
@@ -273,7 +273,7 @@ class Lab:
         script = None if good else _check_command(setups[-1])
         return replace(explored(words, found, good), figures={"passed over": figures}, counterexample=script)
 
-    # -- seeds ---------------------------------------------------------------------------------
+    # -- seeds -------------------------------------------------------------------------------------
 
     def seeds(self, few: int, many: int) -> range:
         return range(1, (many if self.full else few) + 1)
@@ -300,7 +300,7 @@ def _good(prepared: Prepared, seed: int, good: Callable[[Run], bool]) -> bool:
 
 
 def broken(problem: Exception) -> bool:
-    """Did the algorithm fail, and not the test of a claim? A broken algorithm may stop in mid-run."""
+    """Did the algorithm fail, and not the test of a claim?"""
     frames = traceback.extract_tb(problem.__traceback__)
     return isinstance(problem, PeerlockError | AssertionError) or "algorithms" in frames[-1].filename
 

@@ -1,8 +1,8 @@
 """Regular expressions as automata, by Brzozowski's derivatives.
 
 The derivative of an expression by a letter is an expression for what may follow that letter. An
-expression has finitely many derivatives up to the equalities that `either` and `then` know: these are
-the states of its automaton.
+expression has finitely many derivatives up to the equalities that `either` and `then` know: these
+are the states of its automaton.
 """
 
 from __future__ import annotations

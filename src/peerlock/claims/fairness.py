@@ -3,16 +3,16 @@
 Let i wait and let j ask later. In each order i has to enter before j, if
 
 - *real time*: i asked before j did, by a clock that no node has;
-- *happened before*: i's REQUESTs happened before j's request, in Lamport's sense: a chain of messages
-  of any kind leads from i's asking to j's;
+- *happened before*: i's REQUESTs happened before j's request, in Lamport's sense: a chain of
+  messages of any kind leads from i's asking to j's;
 - *request chain*: the same, but a chain of REQUESTs only;
 - *received*: j itself had received i's REQUEST when it asked;
 - *known to all*: every node had received i's REQUEST when j asked;
 - *queued*: and after that a node has left the critical section, before j asked.
 
-An observer follows one pair (i, j) through every interleaving and remembers whether j has entered too
-early. Of the past it knows which nodes have heard of i's asking, and which messages under way carry
-that news.
+An observer follows one pair (i, j) through every interleaving and remembers whether j has entered
+too early. Of the past it knows which nodes have heard of i's asking, and which messages under way
+carry that news.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Order(Observer):
     """Follows i, which must come first, and j."""
 
     def __init__(self, order: Meaning, first: NodeId, second: NodeId, everybody: int, by_request: bool = False) -> None:
-        """`by_request`: j counts as asking when it sends its first REQUEST, and not at all if it needs none."""
+        """`by_request`: j asks when it sends its first REQUEST; it never asks if it needs none."""
         self.order, self.first, self.second = order, first, second
         self.everybody, self.by_request = everybody, by_request
 

@@ -50,7 +50,7 @@ def on_graphs(lab: Lab, asking: int, *, printed: bool = False, fifo: bool = Fals
 
 
 def everywhere(lab: Lab, watch: Watch, what: str, printed: bool) -> Evidence:
-    """A property on every small graph with one and two requests, and on nodes that ask more than once."""
+    """Properties on every small graph with one and two requests, and with repeated ones."""
     asking = [setup for count in (1, 2) for setup in on_graphs(lab, count, printed=printed)]
     return lab.watch(what, [*asking, Setup(HPR, (1, 1, 1), printed), Setup(HPR, (2, 2), printed)], watch)
 
@@ -126,11 +126,11 @@ def hpr_l2(lab: Lab) -> Finding:
 
 
 def unsatisfied(state: State) -> bool:
-    """Lemma 3: a process that waits with a request of time t has lud[i] < t, wherever the token is."""
+    """Lemma 3: a process i that waits with a request of time t has lud[i] < t in the token."""
     tokens = [node.lud for node in state.nodes.values() if node.token_here]
     tokens += [message.lud for _, _, message in state.messages if message.kind == "TOKEN"]
-    # A process asks with its clock and does not move it until it gives the token away or hears of another
-    # request, so the copies of its request that others have say its time.
+    # A process asks with its clock and does not move it until it gives the token away or hears of
+    # another request, so the copies of its request that others have say its time.
     for i in state.waiting:
         times = [t for node in state.nodes.values() for origin, (t, _) in node.req_array if origin == i]
         times += [
@@ -231,7 +231,7 @@ def hpr_ring(lab: Lab) -> Finding:
 
 
 def kept_order(found: Callable[[Experiment], list[Evidence]]) -> Finding:
-    """As printed, as printed where lines keep the order, and repaired where lines keep the order."""
+    """As printed; as printed where lines keep the order; repaired where lines keep the order."""
     return judge(
         found(PRINTED),
         given=found(PRINTED_IN_LINES),
@@ -319,7 +319,7 @@ def _lone(topology: str, n: int) -> Evidence:
 
 
 def _fast_one_way(rim: int) -> Evidence:
-    """A wheel: hops on the rim take nearly nothing in one direction and 1 in the other; hops to the hub take 1.
+    """A wheel: its rim is fast in one direction, and all other hops take 1.
 
     The request runs round the rim before the hub has it, and the token must come back the long way.
     """
@@ -359,7 +359,7 @@ def hpr_local(lab: Lab) -> Finding:
         experiment = Experiment(algorithm=HPR, nodes=n, topology=topology)
         words = f"every message goes to a neighbour, {topology} of {n}"
         found.append(lab.simulate(experiment, lab.seeds(5, 50), words, to_neighbours))
-    # Names that are far apart, none of which can be guessed from another: the same states and steps.
+    # With names that cannot be guessed from each other there are the same states and steps.
     plain, odd = (
         lab.look(Setup(HPR, (1, 1, 1), shapes={j: Neighbours(tuple(k for k in names if k != j), home) for j in names}))
         for names, home in (((1, 2, 3), 1), ((17, 40, 1003), 17))
@@ -380,7 +380,7 @@ def hpr_reconf(lab: Lab) -> Finding:
     ring = Experiment(algorithm=HPR, nodes=4, topology="ring", load="nodes:3", entries=1, delay="constant:1")
     # The request has come to 1 by way of 2, and the token is on its way to 2.
     token = rewired("a ring of 4 loses a line that the token has still to cross", ring, [(2.5, {2: (1,), 3: (4,)})])
-    # The request is on its way to 2 and 4 when 3 gets other neighbours: the remembered way back is gone.
+    # The request is on its way to 2 and 4 when 3 gets other neighbours: the way back is gone.
     star: dict[NodeId, tuple[NodeId, ...]] = {3: (1,), 1: (2, 3, 4), 2: (1,), 4: (1,)}
     request = rewired("a ring of 4 becomes a star while a request is under way", ring, [(0.5, star)])
     condition = "while the neighbour sets change, no request and no token is under way and nobody waits"

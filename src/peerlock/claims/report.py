@@ -1,7 +1,7 @@
-"""The report on the claims: one page per paper, as Markdown and as HTML, with curves and counterexamples.
+"""The report on the claims: one page per paper, with curves and counterexamples.
 
-The Markdown is made first; the HTML is the same text, rendered. Drawings are SVG files beside it. A page
-repeats what the findings say and decides nothing.
+The Markdown is made first; the HTML is the same text, rendered. Drawings are SVG files beside it. A
+page repeats what the findings say and decides nothing.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def draw_automaton(path: Path, automaton: Automaton) -> None:
         }  # fmt: skip
         axis.annotate("", xy=at[target], xytext=at[source], arrowprops=style)
         (x, y), (u, v) = at[source], at[target]
-        # A curve of this kind is farthest from its chord in the middle, by half of `bend` times its length.
+        # Such a curve is farthest from its chord in the middle, by half of `bend` times its length.
         axis.text((x + u) / 2 + bend * (v - y) / 2, (y + v) / 2 - bend * (u - x) / 2, letters, ha="center", va="center",
                   fontsize=11, family="monospace", bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none"})  # fmt: skip
     for state, (x, y) in at.items():

@@ -1,4 +1,4 @@
-"""The ways of requests through a network, and of the token back, as the events of a run tell them."""
+"""The ways of requests through a network, and of the token back, in the events of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def requests(events: list[Event]) -> dict[tuple[NodeId, int], list[Event]]:
 
 
 def first_receipts(events: list[Event], messages: list[Event]) -> dict[NodeId, NodeId]:
-    """Who got a request first from whom."""
+    """For each process the neighbour from which a request reached it first."""
     by_id, first = {event.id: event for event in messages}, dict[NodeId, NodeId]()
     for event in events:
         if event.event == "received" and event.id in by_id:
@@ -28,7 +28,7 @@ def first_receipts(events: list[Event], messages: list[Event]) -> dict[NodeId, N
 
 
 def reaches_everybody(one: Run) -> bool:
-    """Lemma 1: along an elementary path, unless a younger request of the same origin overtook it."""
+    """Lemma 1: on an elementary path, unless a younger request of its origin overtook it."""
     every, nodes = requests(one.events), set(one.prepared.topology.nodes)
     for (origin, time), messages in every.items():
         first = first_receipts(one.events, messages)
@@ -46,7 +46,7 @@ def reaches_everybody(one: Run) -> bool:
 
 
 def retraces(one: Run) -> bool:
-    """Lemma 2: the token goes back to whom the request came from, and never twice through a process on one journey."""
+    """Lemma 2: the token goes back the way of the request, at most once through each process."""
     first: dict[tuple[NodeId, int], dict[NodeId, NodeId]] = {}
     by_id = {event.id: event for event in one.events if event.kind == "REQ" and event.event == "sent"}
     visited: list[NodeId] = []
@@ -73,7 +73,7 @@ def request_counts(one: Run) -> list[int]:
 
 
 def crossings(one: Run) -> int:
-    """How often a request crosses a line, at the most."""
+    """The most often that a request crosses one line."""
     most = 0
     for messages in requests(one.events).values():
         lines = Counter(frozenset((event.node, event.to)) for event in messages)

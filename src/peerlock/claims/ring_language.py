@@ -1,19 +1,20 @@
-"""Dijkstra's open task: the states of his ring as words, and the genuine invariant that he asked for.
+"""Dijkstra's open task: his ring's states as words, and the genuine invariant that he asked for.
 
-A ring state is written as a word that begins at the token, held or in transit, and runs to the right. A
-process is n, w or c (noncritical, waiting, critical) if it is white and N, W or C if it is black. A
-connection is . (unused), s (a signal, to the right) or t (the token, to the left). The first letter is
-the process that holds the token, else the connection that carries it: `c.w.Ns` is a ring of three whose
-first process is critical, `tw.W` one of two. States that differ by a rotation of the ring are one word.
+A ring state is written as a word that begins at the token, held or in transit, and runs to the
+right. A process is n, w or c (noncritical, waiting, critical) if it is white and N, W or C if it is
+black. A connection is . (unused), s (a signal, to the right) or t (the token, to the left). The
+first letter is the process that holds the token, else the connection that carries it: `c.w.Ns` is a
+ring of three whose first process is critical, `tw.W` one of two. States that differ by a rotation
+of the ring are one word.
 
 Three steps, all of them computations:
 
-1. Learn the smallest automaton from the words of small rings, and compare it with all words of larger
-   ones.
-2. Take the algorithm itself, one process with its two connections, in every state and with every event,
-   and write down what it does as rules that rewrite words (`rules`). No step of any rule may lead out
-   of the language, the words of all initial states must be in it, and in no word of it may a process
-   put a second message on a connection. Then the language is an invariant of every ring.
+1. Learn the smallest automaton from the words of small rings, and compare it with all words of
+   larger ones.
+2. Take the algorithm itself, one process with its two connections, in every state and with every
+   event, and write down what it does as rules that rewrite words (`rules`). No step of any rule may
+   lead out of the language, the words of all initial states must be in it, and in no word of it may
+   a process put a second message on a connection. Then the language is an invariant of every ring.
 3. Give letters weights such that some rules only ever make words heavier. Let every word of the
    language be the word of an initial state, or be made by such a rule from a word of the language.
    Then, by induction on the weight, every word is reachable. Then the language is exact for every
@@ -43,8 +44,8 @@ Happening: TypeAlias = Literal["request", "release", "signal", "token"]
 PROCESSES = "nwcNWC"
 SECTIONS = {"noncritical": "n", "waiting": "w", "critical": "c"}
 INITIAL = "n.(n.)*"
-# Under these weights a rule that is used to reach a word makes it heavier. Any weights would do that let
-# the check pass.
+# Under these weights a rule that is used to reach a word makes it heavier. Any weights would do
+# that let the check pass.
 WEIGHTS = {".": 0, "s": 1, "t": 4, "n": 0, "w": 1, "c": 1, "N": 1, "W": 3, "C": 3}
 
 
@@ -55,7 +56,7 @@ def letter(process: DijkstraRing) -> str:
 
 
 def words(n: int) -> tuple[set[str], int]:
-    """The words of all reachable states of a ring of n, for any number of entries, and the number of states."""
+    """The words of all reachable states of a ring of n, and how many states there are."""
     shapes: dict[NodeId, Shape] = {j: Ring((j - 2) % n + 1, j % n + 1, 1) for j in range(1, n + 1)}
     model = Model(choose("dijkstra-ring"), shapes, (ANY,) * n)
     search = Search(model, Checks([MutualExclusion(model)]))
@@ -84,7 +85,7 @@ def _cell(model: Model, at: int, cell: int) -> _Cell:
 
 
 def _word(ring: list[_Cell]) -> str:
-    """Connection number k is to the right of process number k: signals on it are for k + 1, the token for k."""
+    """Connection k is to the right of process k: signals on it are for k + 1, the token for k."""
     n = len(ring)
     links = ["s" if ring[(at + 1) % n].signal else "t" if ring[at].token else "." for at in range(n)]
     text = "".join(cell.letter + link for cell, link in zip(ring, links, strict=True))
@@ -93,11 +94,11 @@ def _word(ring: list[_Cell]) -> str:
     return text[begin:] + text[:begin]
 
 
-# -- the algorithm as rules ----------------------------------------------------------------------------
+# -- the algorithm as rules ------------------------------------------------------------------------
 
 
 class Collision(Struct, frozen=True):
-    """A word like this must not be in the language: in it a process would break the rules of the ring."""
+    """The language must not have a word like this: in it a process breaks a rule of the ring."""
 
     what: str
     like: Rule
@@ -222,13 +223,13 @@ def _on_words(step: _Step) -> Iterator[Rule | Collision]:
                 yield Rule(name, (first, first), (word, then + now))
 
 
-# -- the three checks ----------------------------------------------------------------------------------
+# -- the three checks ------------------------------------------------------------------------------
 
 NONE = Automaton({}, frozenset())
 
 
 def leaves(language: Automaton) -> str | None:
-    """A step that leads out of the language, or a word in which a process breaks the ring's rules; None: it is an invariant."""
+    """A step that leaves the language or breaks a rule of the ring; None: an invariant."""
     every, excluded = rules()
     for rule in every:
         word = escapes(language, rule, language)
@@ -250,7 +251,7 @@ def heavier(rule: Rule) -> bool:
 
 
 def unreachable(language: Automaton) -> str | None:
-    """A word of the language that is not initial and that no rule which adds weight makes of another; None: all are made."""
+    """A word that is not initial and that no rule makes of a lighter word, if any."""
     return uncovered(language, [(language, rule) for rule in rules()[0] if heavier(rule)], compiled(INITIAL))
 
 

@@ -1,21 +1,26 @@
 """Table I of the authors' response, as a machine computes it.
 
-Fifteen figures: for three algorithms the messages an entry, and four delays in round trips (one way is 0.5). Every message
-takes one *hop*, and N = 2 to 7. How each column is read:
+The table has fifteen figures: for each of three algorithms the messages per entry, and four delays
+in round trips (one way is 0.5). Every message takes one *hop*, and N = 2 to 7. Each column is read
+so:
 
-- *messages*: of every entry, over seeds (and over all interleavings of small groups: CR-MSG, RA-MSG, RT-MSG).
-- *Note 1*, an average after the previous node's release, with the initial REQUESTs fully overlapped by that node's
-  acquisition and stay: everybody always waits and stays for long; the mean time from an exit to the next entry.
-- *Note 2*, the minimum from a quiescent network after initialization, and *Note 3*, the typical figure: after each node has
-  entered once in turn and all is quiet, one node asks, alone. The least over all nodes and all orders of entering is the
-  minimum. The most frequent figure over all nodes that did not enter last is the typical one: the node that entered last is
-  what Note 2 is about.
-- *Note 4*, the maximum until ANY critical section is granted, from a quiescent network: several ask, at times that are chosen
-  to do harm; the longest time from the first request until somebody, anybody, is inside. What matters of a time is its hop
-  and whether it is a moment before or after others in that hop, so a time is a hop and a *moment*, of which there are a few,
-  and the figure is the limit for moments that are infinitely close. For small N all such times are looked at, from every
-  order of having entered before; for larger N what a search from many starting points finds, and one schedule that was
-  built: there the figure is a lower bound.
+- *messages*: of every entry, over seeds. CR-MSG, RA-MSG and RT-MSG count them over all
+  interleavings of small groups.
+- *Note 1*, an average after the previous node's release, with the initial REQUESTs fully overlapped
+  by that node's acquisition and stay. Every node always waits and stays inside for long; the figure
+  is the mean time from an exit to the next entry.
+- *Note 2*, the minimum from a quiescent network after initialization. After each node has entered
+  once in turn and the network is quiet, one node asks. The figure is the least over all nodes and
+  all orders of entering.
+- *Note 3*, the typical figure. It is the most frequent one in the same runs, over all nodes that
+  did not enter last; the node that entered last is the subject of Note 2.
+- *Note 4*, the maximum until ANY critical section is granted, from a quiescent network. Several
+  nodes ask at times that are chosen to do harm; the figure is the longest time from the first
+  request until any node is inside. Of a time only two things matter: its hop, and whether it is a
+  moment before or after other times in that hop. So a time is a hop and one of a few *moments*, and
+  the figure is the limit for moments that are infinitely close. For small N all such times are
+  tried, after every order of entering. For larger N the figure is a lower bound: what a search from
+  many starting points finds, and one schedule that was built.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ SIZES = range(2, 8)
 
 
 class Hops:
-    """A complete network in which every message takes one hop, and somebody chooses when nodes ask."""
+    """A complete network in which every message takes one hop; the caller says when nodes ask."""
 
     def __init__(self, name: str, n: int, history: Sequence[NodeId] = ()) -> None:
         spec, nodes = choose(name), tuple(range(1, n + 1))
@@ -87,7 +92,10 @@ class Hops:
             self.carry_out(to, out)
 
     def first_grant(self, times: Sequence[int], moments: int) -> float:
-        """Round trips from the first request to the first entry, if node j asks at `times[j - 1]` = hop * moments + moment."""
+        """Round trips from the first request to the first entry.
+
+        Node j asks at `times[j - 1]`, which is hop * moments + moment.
+        """
         self.entered, self.moments, self.now = [], moments, -1
         asking = {j: time for j, time in enumerate(times, 1) if time != NEVER}
         first = min(asking.values())
@@ -115,7 +123,10 @@ def note_1(name: str, n: int) -> float:
 
 
 def alone_after(name: str, n: int) -> tuple[list[float], list[float]]:
-    """Round trips of a lone request: of whoever entered last, and of the others, over (at least sixty) orders of entering."""
+    """Round trips of a lone request: of the node that entered last, and of the others.
+
+    Over all orders of entering, or over at least sixty.
+    """
     last: list[float] = []
     others: list[float] = []
     for history in list(permutations(range(1, n + 1)))[:: max(1, factorial(n) // 60)]:
@@ -143,7 +154,7 @@ def note_4(name: str, n: int, *, full: bool) -> tuple[float, bool]:
 
 
 def _climb(name: str, n: int, full: bool) -> float:
-    """Change the time of one node, keep what is no better for whoever waits; from several starting points."""
+    """Change one node's time, keep what makes the wait no shorter, begin again elsewhere."""
     random, best = Random(f"{name} {n}"), 0.0
     for _ in range(12 if full else 3):
         history = tuple(random.sample(range(1, n + 1), n))
@@ -161,11 +172,11 @@ def _climb(name: str, n: int, full: bool) -> float:
 
 
 def _staircases(n: int) -> list[tuple[int, ...]]:
-    """Each asks a moment before it would hear of the one before.
+    """Each node asks a moment before it would hear of the one before.
 
-    The second is what hurts Carvalho and Roucairol most. After 1, 2, ..., N have entered in turn, j has the permissions of all
-    below it. N-1 asks first; a moment before its answer comes, the request of N-2 takes one of its permissions away, which it
-    asks for again, and so on down to 1.
+    The second schedule hurts Carvalho and Roucairol most. After 1, 2, ..., N have entered in turn,
+    j has the permissions of all below it. N-1 asks first. A moment before its answer comes, the
+    request of N-2 takes one of its permissions away, so N-1 asks for it again, and so on down to 1.
     """
     at_once = tuple(n - 1 if j == n else n + j - 1 for j in range(1, n + 1))
     down = (*((n - 1 - j) * n + j for j in range(1, n)), NEVER)

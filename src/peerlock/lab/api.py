@@ -1,7 +1,8 @@
 """The questions of the page and their answers: plain values in, plain values out.
 
-The page asks for one state after the other, so a film that was shot is kept for a while. Nothing else is
-remembered: every question says all that is needed to answer it. Whatever is wrong becomes a sentence.
+The page asks for one state after the other, so a film that was shot is kept for a while. Nothing
+else is remembered: every question says all that is needed to answer it. Whatever is wrong becomes a
+sentence.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _written(experiment: Experiment) -> list[int]:
     return [path.stat().st_mtime_ns for path in map(Path, named) if path.is_file()]
 
 
-# -- answers -----------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
 def algorithms() -> list[Entry]:
@@ -188,7 +189,7 @@ def export(question: Question) -> Export:
 
 
 def itf(found: Film) -> str:
-    """The run in the Informal Trace Format, one state per frame, in the variables of a counterexample."""
+    """The run in the Informal Trace Format, one state per frame, as counterexamples are written."""
     flying: dict[tuple[int, NodeId], dict[str, str | NodeId]] = {}
     states = []
     for at, frame in enumerate(found.frames):
@@ -220,8 +221,8 @@ def itf(found: Film) -> str:
 def check(question: Question) -> Checked:
     """Can anything go wrong from here on, if every node may still enter a few times?
 
-    Where an algorithm counts on time, a message takes at most one unit of it, and the search begins at
-    the start of the run: messages and timers under way have no due time in whole units.
+    Where an algorithm counts on time, a message takes at most one unit of it, and the search begins
+    at the start of the run: messages and timers under way have no due time in whole units.
     """
     plan = plan_of(question)
     world = at_frame(plan, question.frame)

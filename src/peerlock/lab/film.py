@@ -1,16 +1,17 @@
 """A run, frame by frame, with what the user did to it on the way.
 
-A run is a function of its experiment and its acts: *before frame 17 message 4 arrived at once; before
-frame 20 node 2 was killed*. So the whole run fits into an address, going back is running again up to
-there, and an act in the past is another list of acts: a fork. Nothing is ever undone.
+A run is a function of its experiment and its acts: *before frame 17 message 4 arrived at once;
+before frame 20 node 2 was killed*. So the whole run fits into an address, going back is running
+again up to there, and an act in the past is another list of acts: a fork. Nothing is ever undone.
 
-A frame is one thing that the simulator took from its queue: a message that arrived, or something that
-was due. Its events are those of a trace. States are kept as one entry for each node that a frame
-changed, and a node's variables at any frame are found by bisection. The algorithm's procedures are noted
-while they run.
+A frame is one thing that the simulator took from its queue: a message that arrived, or something
+that was due. Its events are those of a trace. States are kept as one entry for each node that a
+frame changed, and a node's variables at any frame are found by bisection. The algorithm's
+procedures are noted while they run.
 
 Nodes die and start again at any act. A message is lost only where the run survives it, because the
-papers' networks lose nothing; running on shows whether it does. `drop` loses a message all the same.
+papers' networks lose nothing; running on shows whether it does. `drop` loses a message all the
+same.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class _Camera:
                 ran.append(name)
 
     def harm(self) -> str:
-        """What went wrong: the algorithm gave up, two nodes were inside, or a node waits for ever."""
+        """What went wrong: an error, two nodes inside, or a node that waits for ever."""
         if self.problem:
             return self.problem.rstrip(".")
         counted = Metrics()
@@ -212,7 +213,7 @@ class _Camera:
         self.shown[node] = now
         return {name: text for name, (_, text) in now.items()}
 
-    # -- acts ----------------------------------------------------------------------------------------------
+    # -- acts --------------------------------------------------------------------------------------
 
     def do_acts(self) -> None:
         while self.acts and self.acts[0][1].at <= len(self.film.frames):

@@ -1,13 +1,13 @@
-"""The page's server: files, questions and their answers, and a live group's status over a WebSocket.
+"""The page's server: files, questions and their answers, and the status of a live group.
 
-It listens on loopback unless told otherwise. Other users of this machine reach loopback, too, so every
-question must come with the token, which is in the address that the command prints. The page keeps it for
-its own origin. A cookie would not do: it goes to all ports of a host. The page and its files are no
-secret, so an address that another page links to opens without the token.
+It listens on loopback unless told otherwise. Other users of this machine reach loopback, too, so
+every question must come with the token, which is in the address that the command prints. The page
+keeps it for its own origin. A cookie would not do: it goes to all ports of a host. The page and its
+files are no secret, so an address that another page links to opens without the token.
 
-A file of Python code is run only after the user has agreed to it: named it on the command line or in the
-form, or said yes to the page's question. The list of these files is kept here, where no address can
-change it.
+A file of Python code is run only after the user has agreed to it: named it on the command line or
+in the form, or said yes to the page's question. The list of these files is kept here, where no
+address can change it.
 
 The lab only reads: it asks a group for its status, and nothing that is done on the page reaches it.
 """
@@ -75,7 +75,7 @@ class Lab:
         trace: Shown | None = None,
         agreed: Iterable[str] = (),
     ) -> None:
-        """`names`: what the server may be called; none: anything. `agreed`: algorithms whose files may be run."""
+        """`names`: of the server; none: any. `agreed`: algorithms whose files may be run."""
         self.token = secrets.token_urlsafe(24)
         self.names, self.status, self.group, self.trace = names, status, group, trace
         self.agreed: set[Path] = set()
@@ -247,7 +247,8 @@ class _Guard:
         query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("token")
         if path.startswith("/static/") or (path == "/" and query is None):
             return ""  # nothing in there is a secret
-        # A browser's WebSocket has no headers of its own. For other questions the address is no place for a token.
+        # A browser's WebSocket has no headers of its own. Other questions keep the token out of the
+        # address.
         by_address = path == "/" or scope["type"] == "websocket"
         given = (query or [""])[0] if by_address else headers.get("x-token", "")
         if hmac.compare_digest(given.encode(), self.token.encode()):

@@ -1,8 +1,8 @@
 """Space-time diagrams of a trace: in the terminal, and as SVG.
 
-Each node is a line; time runs down the page in the terminal and to the right in the SVG. The line is thin
-while the node is idle, broken while it waits and thick while it is inside. An arrow is a message. Events
-beyond a limit are left out, and their number is shown.
+Each node is a line; time runs down the page in the terminal and to the right in the SVG. The line
+is thin while the node is idle, broken while it waits and thick while it is inside. An arrow is a
+message. Events beyond a limit are left out, and their number is shown.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _spans(events: Iterable[Event], end: float) -> list[Span]:
     return spans
 
 
-# -- the terminal ------------------------------------------------------------------------------
+# -- the terminal ----------------------------------------------------------------------------------
 
 Look: TypeAlias = Literal["", "waiting", "read", "write", "paused", "dead"]
 _LINE: dict[Look, str] = {"": "│", "waiting": "┊", "read": "▒", "write": "█", "paused": "┆", "dead": " "}
@@ -235,7 +235,7 @@ def _place(marks: dict[int, str], start: str) -> str:
     return "".join(line)
 
 
-# -- SVG ---------------------------------------------------------------------------------------
+# -- SVG -------------------------------------------------------------------------------------------
 
 _STYLE = """
   svg { background: #fff; font: 12px system-ui, sans-serif; }
@@ -321,7 +321,8 @@ def _svg_arrow(arrow: Arrow, left: float, scale: float, y: dict[NodeId, int], cr
     )
     name = ""
     if not crowded:
-        # A third of the way along: where arrows of one broadcast have parted and those to one node have not met.
+        # A third of the way along, arrows of one broadcast have parted and arrows to one node have
+        # not met.
         x, at = x1 + (x2 - x1) * 0.36, y1 + (y2 - y1) * 0.36
         name = f'<text class="name" x="{x:.1f}" y="{at:.1f}">{escape(arrow.label)}</text>'
     return (

@@ -1,10 +1,10 @@
 """Figures of a run, folded from its events as they happen or from a trace file.
 
-Every message charges one entry or is overhead; the message itself says which (`Wire.charged`). Charges
-plus overhead are all messages, counted until the network is empty. A message that charges a node
-without an open entry is overhead, such as a token for a node that does not want it. A request that
-others pass on may still be under way when its origin has begun the next entry; `Wire.asked` leads it to
-the right one.
+Every message charges one entry or is overhead; the message itself says which (`Wire.charged`).
+Charges plus overhead are all messages, counted until the network is empty. A message that charges a
+node without an open entry is overhead, such as a token for a node that does not want it. A request
+that others pass on may still be under way when its origin has begun the next entry; `Wire.asked`
+leads it to the right one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Cost(Struct, gc=False):
 
 
 class _Kind:
-    """One type of message: how many there are, and which node pays, decided once for all of them."""
+    """One type of message: how many there are, and which node pays for them."""
 
     __slots__ = ("by", "count", "passed_on")
 
@@ -59,7 +59,8 @@ class Metrics(Recorder):
         self._open: dict[NodeId | None, Cost] = {}  # the entry that a node has open
         self._asked: dict[tuple[NodeId, int], Cost] = {}  # (origin, number) -> entry
         self._left: float | None = None
-        # Most requests go to all nodes: what a sender sends again is only counted, and booked with the next message.
+        # Most requests go to all nodes. A message that its sender repeats is counted, and booked
+        # later.
         self._same: Wire | None = None
         self._same_from: NodeId = 0
         self._times = 0
@@ -217,7 +218,7 @@ def summary(runs: Sequence[Metrics], mean_only: bool = False) -> Summary:
     per_entry: PerEntry = {"min": min(costs, default=None), "mean": mean, "max": max(costs, default=None)}
     total_bytes = sum(cost.size for cost in made)
     if mean_only:
-        # Every message serves all waiting nodes further on, so dividing all by all is the only fair figure.
+        # A message serves all nodes that wait further on, so all are divided by all.
         overhead = 0
         per_entry = {"min": None, "mean": messages / entries if entries else None, "max": None}
         total_bytes = sum(cost.size for run in runs for cost in (*run.costs, run.overhead))

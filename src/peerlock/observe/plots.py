@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# The figures of one algorithm, as `peerlock compare --json` prints them, with `x`: nodes, or think time.
+# The figures of one algorithm, as `peerlock compare --json` prints them; `x` is nodes or think
+# time.
 Row: TypeAlias = Mapping[str, Any]
 
 _PANELS: tuple[tuple[str, Callable[[Row], float | None]], ...] = (
