@@ -237,16 +237,18 @@ class Lab:
         return counterexample.transcript(model, way, lines, f"{setup.name}, {setup.words}: {found}")
 
     def explore(
-        self, setups: Iterable[Setup], properties: Sequence[str], what: str, liveness: bool = False
+        self, setups: Iterable[Setup], properties: Sequence[str] | None = None, what: str = "", liveness: bool = False
     ) -> Evidence:
-        """Do these of the standard properties hold in all of these setups?"""
-        found = []
+        """Do these of the standard properties hold in all of these setups? None: all of them."""
+        found, words = [], dict[str, None]()
         for setup in setups:
             seen = self.look(setup, liveness=liveness)
-            if not seen.holds(properties):
+            if properties is not None and not seen.holds(properties):
                 # A search ends with the first violation, which may be of another property.
                 seen = self.look(setup, watch=only(properties), liveness=liveness)
             found.append(seen)
+            words[setup.words] = None
+        what = what or "; ".join([*words][:4]) + (f"; and {len(words) - 4} more" if len(words) > 4 else "")
         worst = next((seen for seen in found if not seen.holds(properties)), None)
         evidence = explored(what, found, worst is None)
         return replace(evidence, counterexample=worst.script, drawing=worst.drawing) if worst else evidence
