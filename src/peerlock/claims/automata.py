@@ -149,6 +149,13 @@ class Put(NamedTuple):
     left: str  # letters still to be put out
 
 
+# Where a word leads to: in an image and a target; in a target, the images of rules and another
+# automaton; in two automata.
+Reached: TypeAlias = tuple[Put, State | None]
+Places: TypeAlias = tuple[State, tuple[frozenset[Put], ...], State | None]
+Pair: TypeAlias = tuple[State | None, State | None]
+
+
 class Image:
     """What a rule makes of a language, as a nondeterministic automaton."""
 
@@ -214,15 +221,14 @@ def _shortest(
 def escapes(automaton: Automaton, rule: Rule, target: Automaton) -> str | None:
     """A shortest word that `target` rejects and the rule makes of a word of `automaton`, if any."""
     image = Image(automaton, rule)
-    Places: TypeAlias = tuple[Put, State | None]  # in the image, in `target`
 
-    def step(places: Places, letter: str) -> list[Places]:
+    def step(places: Reached, letter: str) -> list[Reached]:
         return [(new, target.after(places[1], letter)) for new in sorted(image.step(places[0], letter))]
 
-    def rejected(places: Places) -> bool:
+    def rejected(places: Reached) -> bool:
         return image.accepts(places[0]) and places[1] not in target.accepting
 
-    first: list[Places] = [(state, 0) for state in sorted(image.start())]
+    first: list[Reached] = [(state, 0) for state in sorted(image.start())]
     made = "".join(becomes for _, becomes in (rule.first, rule.inside, rule.last))
     return _shortest(first, rejected, step, sorted({*automaton.letters, *made, *target.letters}))
 
@@ -230,8 +236,6 @@ def escapes(automaton: Automaton, rule: Rule, target: Automaton) -> str | None:
 def uncovered(target: Automaton, images: Iterable[tuple[Automaton, Rule]], also: Automaton) -> str | None:
     """A shortest word of `target` that no rule makes and that is not in `also`, if any."""
     parts = [Image(automaton, rule) for automaton, rule in images]
-    # Where a word leads to in `target`, in the image of each rule, and in `also`.
-    Places: TypeAlias = tuple[State, tuple[frozenset[Put], ...], State | None]
 
     def missing(places: Places) -> bool:
         state, sets, other = places
@@ -255,7 +259,6 @@ def uncovered(target: Automaton, images: Iterable[tuple[Automaton, Rule]], also:
 
 def difference(one: Automaton, other: Automaton) -> str | None:
     """A shortest word that exactly one of them accepts; None: they are equal."""
-    Pair: TypeAlias = tuple[State | None, State | None]
 
     def step(pair: Pair, letter: str) -> list[Pair]:
         after = one.after(pair[0], letter), other.after(pair[1], letter)

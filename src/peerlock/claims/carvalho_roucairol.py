@@ -29,16 +29,15 @@ CR, RT, RA = "carvalho-roucairol", "ricart-agrawala-token", "ricart-agrawala"
 
 @claim("CR-MSG", PAPER, "0 to 2(N-1) messages an entry")
 def cr_msg(lab: Lab) -> Finding:
+    def within(one: Run) -> bool:
+        return all(0 <= cost <= 2 * (one.n - 1) for cost in one.costs)
+
     found = [
         lab.count(Setup(CR, entries), lambda cost, n: 0 <= cost <= 2 * (n - 1) and cost % 2 == 0)
         for entries in ((3, 3), (2, 2, 2), (1, 1, 1))
     ]
-    for n in (2, 4, 8):
-        experiment = Experiment(algorithm=CR, nodes=n, delay="adversary:3", load="closed:2")
-        seeds, words = lab.seeds(20, 200), f"0 to 2(N-1), N = {n}"
-        found.append(
-            lab.simulate(experiment, seeds, words, lambda one: all(0 <= cost <= 2 * (one.n - 1) for cost in one.costs))
-        )
+    experiment = Experiment(algorithm=CR, delay="adversary:3", load="closed:2")
+    found += lab.by_size(experiment, (2, 4, 8), lab.seeds(20, 200), "0 to 2(N-1)", within)
     return judge(found)
 
 
@@ -146,13 +145,9 @@ def resp_master(lab: Lab) -> Finding:
     setups = [Setup(CR, entries, fifo=fifo) for entries in ((3, 3), (2, 2, 2)) for fifo in (False, True)]
     words = "in every quiet state after an entry some node holds every permission"
     found = [lab.watch(words, setups, lambda model: [Master(model)])]
-    for n in (2, 5, 8):
-        experiment, words = (
-            Experiment(algorithm=CR, nodes=n, delay="adversary:3"),
-            "and it is the last one that entered",
-        )
-        found.append(lab.simulate(experiment, lab.seeds(30, 300), f"{words}, N = {n}", last))
-    return judge(found)
+    experiment = Experiment(algorithm=CR, delay="adversary:3")
+    words = "and it is the last one that entered"
+    return judge([*found, *lab.by_size(experiment, (2, 5, 8), lab.seeds(30, 300), words, last)])
 
 
 @claim("RESP-ROUND1", PAPER, "the first round of the original and of the modified algorithm are identical")
@@ -172,11 +167,11 @@ def resp_round1(lab: Lab) -> Finding:
 @claim("RT-MSG", PAPER, "the Appendix's token algorithm: 0 or N messages")
 def rt_msg(lab: Lab) -> Finding:
     found = [lab.count(Setup(RT, entries), lambda cost, n: cost in (0, n)) for entries in ((3, 3), (2, 2, 2))]
-    for n in (2, 5, 9):
-        experiment = Experiment(algorithm=RT, nodes=n, delay="adversary:3", load="closed:1")
-        seeds, words = lab.seeds(20, 200), f"0 or N, N = {n}"
-        found.append(lab.simulate(experiment, seeds, words, lambda one: set(one.costs) <= {0, one.n}))
-    return judge(found)
+    experiment = Experiment(algorithm=RT, delay="adversary:3", load="closed:1")
+    seeds = lab.seeds(20, 200)
+    return judge(
+        [*found, *lab.by_size(experiment, (2, 5, 9), seeds, "0 or N", lambda one: set(one.costs) <= {0, one.n})]
+    )
 
 
 @claim("RT-SAFE", PAPER, "mutual exclusion, no deadlock, no starvation")

@@ -291,6 +291,12 @@ class Lab:
                 against = command(experiment, seed)
         return Evidence("simulated", what, against is None, seeds=count, counterexample=against)
 
+    def by_size(
+        self, experiment: Experiment, sizes: Iterable[int], seeds: range, what: str, good: Callable[[Run], bool]
+    ) -> list[Evidence]:
+        """The same for several numbers of nodes."""
+        return [self.simulate(replace(experiment, nodes=n), seeds, f"{what}, N = {n}", good) for n in sizes]
+
 
 def _good(prepared: Prepared, seed: int, good: Callable[[Run], bool]) -> bool:
     try:

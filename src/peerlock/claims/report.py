@@ -167,10 +167,10 @@ def _curves(key: str, value: Figure) -> dict[str, dict[int, float]]:
         if isinstance(x, int) and isinstance(y, int | float):
             numbers[x] = y
         elif isinstance(x, int) and isinstance(y, list) and y:
-            several[x] = y
+            several[x] = [point for point in y if isinstance(point, int | float)]
     if len(numbers) == len(value):
         return {key: numbers} if len(set(numbers.values())) > 1 else {}
-    if len(several) == len(value):
+    if len(several) == len(value) and all(several.values()):
         return {
             f"{name} {key}": {x: pick(some) for x, some in several.items()}
             for name, pick in (("least", min), ("most", max))

@@ -29,8 +29,7 @@ def costs_in(
     def good(one: Run) -> bool:
         return all(allowed(cost, one.n) for cost in one.costs)
 
-    seeds = lab.seeds(15, 150)
-    return [lab.simulate(replace(experiment, nodes=n), seeds, f"messages an entry, N = {n}", good) for n in sizes]
+    return lab.by_size(experiment, sizes, lab.seeds(15, 150), "messages an entry", good)
 
 
 @claim("RA-MSG", PAPER, "exactly 2(N-1) messages an entry")
@@ -71,12 +70,9 @@ def ra_bcast(lab: Lab) -> Finding:
 
     name = f"{RA}-broadcast"
     found = [lab.count(Setup(name, entries), lambda cost, n: cost == n) for entries in ((2, 2), (1, 1, 1))]
-    for n in (2, 5, 9):
-        experiment = Experiment(algorithm=name, nodes=n, delay="adversary:3")
-        found.append(
-            lab.simulate(experiment, lab.seeds(10, 100), f"1 REQUEST and N-1 REPLIES an entry, N = {n}", kinds)
-        )
-    return judge(found)
+    experiment = Experiment(algorithm=name, delay="adversary:3")
+    words = "1 REQUEST and N-1 REPLIES an entry"
+    return judge([*found, *lab.by_size(experiment, (2, 5, 9), lab.seeds(10, 100), words, kinds)])
 
 
 @claim("RA-IMPLICIT", PAPER, "with implicit replies (DEFERRED): 1(N-1) to 3(N-1), near 1(N-1) under light contention")

@@ -34,11 +34,9 @@ def sk_a_max(lab: Lab) -> Finding:
         return set(one.costs) <= {0, one.n} and kinds["REQUEST"] == (one.n - 1) * kinds["PRIVILEGE"]
 
     found = [lab.count(Setup(A, entries), lambda cost, n: cost in (0, n)) for entries in ((3, 3), (2, 2, 2))]
-    for n in (2, 5, 9):
-        experiment = Experiment(algorithm=A, nodes=n, delay="adversary:3")
-        words = f"0 or N messages, N-1 REQUESTs to a PRIVILEGE, N = {n}"
-        found.append(lab.simulate(experiment, lab.seeds(20, 200), words, good))
-    return judge(found)
+    words = "0 or N messages, N-1 REQUESTs to a PRIVILEGE"
+    experiment = Experiment(algorithm=A, delay="adversary:3")
+    return judge([*found, *lab.by_size(experiment, (2, 5, 9), lab.seeds(20, 200), words, good)])
 
 
 @claim("SK-A-ZERO", PAPER, "Algorithm A: none when the holder is the only one requesting")
