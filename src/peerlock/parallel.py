@@ -1,8 +1,8 @@
 """Work for several processes at once.
 
-Not `multiprocessing.Pool`: it waits for ever if one of its processes is killed, and may do so when it is closed. Here a process
-that is killed is an exception. And if it is this one that is killed, the others end, too: by themselves they would wait for
-their next job for ever.
+`multiprocessing.Pool` waits for ever if one of its processes is killed, and may do so when it is
+closed. Here a killed process is an exception. If this process itself is killed, its workers end,
+too; otherwise they would wait for their next job for ever.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ Result = TypeVar("Result")
 def spread(
     work: Callable[[Job], Result], jobs: Iterable[Job], processes: int, *, lifetime: int | None = None, chunk: int = 1
 ) -> Iterator[Result]:
-    """What comes of each job, in order.
+    """The result of each job, in order.
 
-    A process gives its memory back only when it ends: with a `lifetime` there are new ones after so many jobs for each.
+    A process gives its memory back only when it ends: with a `lifetime` the processes are replaced
+    after so many jobs each.
     """
     left = list(jobs)
     while left:
@@ -47,8 +48,8 @@ def spread(
 def importing_nothing_from_here() -> Iterator[None]:
     """Processes that multiprocessing starts meanwhile import nothing from the current directory.
 
-    They run `python -c`, which looks there before anywhere else, and a stranger's files may lie there. Later they have
-    the import path of this process.
+    They run `python -c`, which looks there first, and another user's files may lie there. Once
+    started they have the import path of this process.
     """
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"

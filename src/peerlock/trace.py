@@ -1,12 +1,14 @@
 """The events that every driver writes, and the file they are written to.
 
-A driver tells a `Recorder` what happens, one method an event. Whoever wants to know (the file below, the metrics, a diagram)
-is a recorder; what nobody asked for costs nothing, because the driver calls only what a recorder overrides.
+A driver tells a `Recorder` what happens, one method per event. The file below, the metrics and the
+diagrams are recorders. A driver calls only the methods that a recorder overrides, so an event
+without a listener costs nothing.
 
-A trace file is one JSON object a line. The first line, `"event": "run"`, says what was run and how, completely enough to run
-it again; the others have the time `t`, the `event` and its fields, in the order in which they happened:
+A trace file has one JSON object per line. The first line, `"event": "run"`, says what was run and
+how, completely enough to run it again. The others have the time `t`, the `event` and its fields, in
+the order in which they happened:
 
-    requested   node, mode, since     the algorithm was asked to enter; `since`: when the work arrived
+    requested   node, mode, since     asked to enter; `since`: when the work arrived
     sent        id, node, to, kind, fields, bytes, charged, asked
     broadcast   the same, `to` is a list: one message that reaches all of them
     received    id, node, source      the message with that id arrived
@@ -18,10 +20,11 @@ it again; the others have the time `t`, the `event` and its fields, in the order
     restarted   node                  it is back, and remembers nothing
     joined, leaving                   node: is a member now; wants to leave
     rewired     node, neighbours
-    lost        id, node              the network, or a dead addressee, dropped the message to `node`
+    lost        id, node              the network, or the dead `node`, dropped the message to it
     end                               nothing was left to do
 
-Keys are in a fixed order, sets are sorted and numbers are written as they are: equal runs give equal bytes.
+Keys are in a fixed order, sets are sorted and numbers are written as they are: equal runs give
+equal bytes.
 """
 
 from __future__ import annotations
@@ -29,15 +32,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, ClassVar, cast
+from typing import IO, Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict
 
 from peerlock.contract import Mode, NodeId, Wire
 from peerlock.errors import TraceError
 
 FORMAT = 1
+About: TypeAlias = Mapping[str, Any]  # the first line of a trace: what was run and how
 
 _packed = msgspec.msgpack.Encoder()
 _json = msgspec.json.Encoder(order="deterministic")
@@ -50,50 +55,32 @@ def size_of(message: Wire) -> int:
 
 def told(message: Wire) -> str:
     """A message as a person writes it: REQUEST(n=0)."""
-    fields = []
-    for name in message.__struct_fields__:
-        value = getattr(message, name)
-        fields.append(f"{name}={sorted(value) if isinstance(value, frozenset) else value}")
+    fields = [
+        f"{name}={sorted(value) if isinstance(value, frozenset) else value}" for name, value in asdict(message).items()
+    ]
     return f"{message.kind}({', '.join(fields)})" if fields else message.kind
 
 
 class Recorder:
     """Hears what happens in a run. Every method does nothing; override those of interest."""
 
-    def run(self, about: Mapping[str, Any]) -> None: ...
-
+    def run(self, about: About) -> None: ...
     def requested(self, t: float, node: NodeId, mode: Mode, since: float) -> None: ...
-
     def sent(self, t: float, id: int, node: NodeId, to: NodeId, message: Wire) -> None: ...
-
     def broadcast(self, t: float, id: int, node: NodeId, to: tuple[NodeId, ...], message: Wire) -> None: ...
-
     def received(self, t: float, id: int, node: NodeId, source: NodeId) -> None: ...
-
     def entered(self, t: float, node: NodeId, mode: Mode) -> None: ...
-
     def left(self, t: float, node: NodeId) -> None: ...
-
     def idle(self, t: float, node: NodeId) -> None: ...
-
     def timeout(self, t: float, node: NodeId, name: str) -> None: ...
-
     def crashed(self, t: float, node: NodeId) -> None: ...
-
     def paused(self, t: float, node: NodeId) -> None: ...
-
     def resumed(self, t: float, node: NodeId) -> None: ...
-
     def restarted(self, t: float, node: NodeId) -> None: ...
-
     def joined(self, t: float, node: NodeId) -> None: ...
-
     def leaving(self, t: float, node: NodeId) -> None: ...
-
     def rewired(self, t: float, node: NodeId, neighbours: tuple[NodeId, ...]) -> None: ...
-
     def lost(self, t: float, id: int, node: NodeId) -> None: ...
-
     def end(self, t: float) -> None: ...
 
 
@@ -115,7 +102,7 @@ class Event(Struct, omit_defaults=True):
     since: float | None = None
     name: str | None = None
     neighbours: list[NodeId] | None = None
-    about: dict[str, Any] | None = None
+    about: About | None = None
 
 
 class Collector(Recorder):
@@ -124,7 +111,7 @@ class Collector(Recorder):
     def see(self, event: Event) -> None:
         raise NotImplementedError  # a subclass says what to do
 
-    def run(self, about: Mapping[str, Any]) -> None:
+    def run(self, about: About) -> None:
         self.see(Event("run", about={"format": FORMAT, **about}))
 
     def requested(self, t: float, node: NodeId, mode: Mode, since: float) -> None:
@@ -179,26 +166,18 @@ class Collector(Recorder):
         self.see(Event("end", t))
 
 
-def _message(event: str, t: float, id: int, node: NodeId, to: Any, message: Wire, payer: NodeId) -> Event:
+def _message(
+    event: str, t: float, id: int, node: NodeId, to: NodeId | list[NodeId], message: Wire, payer: NodeId
+) -> Event:
     # Keys of a mapping are in the order of the fields, and a set becomes a sorted list.
-    fields = {name: _plain(getattr(message, name)) for name in message.__struct_fields__}
-    charged = message.charged(node, payer)
+    fields = {
+        name: sorted(value) if isinstance(value, frozenset) else msgspec.to_builtins(value)
+        for name, value in asdict(message).items()
+    }
     return Event(
-        event,
-        t,
-        id,
-        node,
-        to,
-        kind=message.kind,
-        fields=fields,
-        bytes=size_of(message),
-        charged=charged,
-        asked=message.asked(),
-    )
-
-
-def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, frozenset) else msgspec.to_builtins(value)
+        event, t, id, node, to, kind=message.kind, fields=fields, bytes=size_of(message),
+        charged=message.charged(node, payer), asked=message.asked(),
+    )  # fmt: skip
 
 
 class Writer(Collector):
@@ -268,7 +247,7 @@ def _parse(data: bytes, path: str | Path) -> Iterator[Event]:
 
 
 class _Told(Wire, frozen=True, tag="told"):
-    """A message as a trace file tells of it."""
+    """A message of which a trace file tells no more than this."""
 
     size: int
     payer: NodeId | None
@@ -283,14 +262,19 @@ class _Told(Wire, frozen=True, tag="told"):
 
 @cache
 def _told(kind: str) -> type[_Told]:
-    """A type a kind, as the messages themselves have."""
-    named = {"called": kind, "__annotations__": {"called": ClassVar[str]}}
-    made: Any = type(kind, (_Told,), named, frozen=True, tag=kind)
-    return cast("type[_Told]", made)
+    """One type per kind of message, as the messages themselves have."""
+    made = defstruct(kind, [], bases=(_Told,), namespace={"called": kind}, frozen=True, tag=kind)
+    assert issubclass(made, _Told)
+    return made
 
 
 def retell(events: Iterable[Event], recorder: Recorder) -> None:
     """Tell a recorder what a trace file says happened, as the driver told it."""
+    at_node = {
+        "left": recorder.left, "idle": recorder.idle, "crashed": recorder.crashed, "paused": recorder.paused,
+        "resumed": recorder.resumed, "restarted": recorder.restarted, "joined": recorder.joined,
+        "leaving": recorder.leaving,
+    }  # fmt: skip
     for event in events:
         match event.event:
             case "run":
@@ -316,7 +300,7 @@ def retell(events: Iterable[Event], recorder: Recorder) -> None:
                 recorder.lost(event.t, event.id or 0, event.node)
             case "end":
                 recorder.end(event.t)
-            case "left" | "idle" | "crashed" | "paused" | "resumed" | "restarted" | "joined" | "leaving" as name:
-                getattr(recorder, name)(event.t, event.node)
+            case name if name in at_node:
+                at_node[name](event.t, event.node)
             case other:
                 raise TraceError(f"the trace has an event {other!r}, which this version does not know.")

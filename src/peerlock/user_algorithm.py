@@ -1,7 +1,7 @@
 """A user's own algorithm: `./mine.py:MyLock` works wherever a name of the catalogue does.
 
-The file is run, as any Python file that is imported; its class is looked at before anything uses it, so that a mistake is
-a sentence about a method and not a traceback from the middle of a run.
+The file is run, as any Python file that is imported. Its class is looked at before anything uses
+it, so a mistake is a sentence about a method and not a traceback from the middle of a run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from importlib.machinery import SourceFileLoader
 from operator import is_
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, astuple, replace
 
 from peerlock.algorithms import AlgorithmSpec, check_options, choose
-from peerlock.contract import Members, Needs, Neighbours, Ring, State
+from peerlock.contract import Algorithm, Members, Needs, Neighbours, Ring, State, Wire
 from peerlock.errors import ContractError, UsageError
+
+T = TypeVar("T")
+Option: TypeAlias = bool | int | float | str | tuple[int, ...]  # of an algorithm
 
 # Each method of the contract with the arguments that drivers pass.
 _METHODS = {
@@ -36,7 +39,7 @@ _METHODS = {
 }
 
 
-def find(name: str, *, as_printed: bool = False, **options: Any) -> AlgorithmSpec:
+def find(name: str, *, as_printed: bool = False, **options: Option) -> AlgorithmSpec:
     """An algorithm by its name in the catalogue, or a class by file and name."""
     path, colon, class_name = name.rpartition(":")
     if file_of(name) is None:
@@ -49,13 +52,13 @@ def find(name: str, *, as_printed: bool = False, **options: Any) -> AlgorithmSpe
 
 
 def file_of(name: str) -> str | None:
-    """The file that a name speaks of; None: it is a name of the catalogue."""
+    """The file of a user's own algorithm; None: the name is one of the catalogue."""
     path, colon, _ = name.rpartition(":")
     return path if colon else name if name.endswith(".py") else None
 
 
 def source(path: str) -> Path:
-    """The Python text at `path`: nothing else that Python could load is taken."""
+    """The Python text at `path`. Nothing else that Python could load is accepted."""
     if not path.endswith(".py"):
         raise UsageError(f"{path!r} is not a Python file: give one whose name ends in .py.")
     file = Path(path)
@@ -65,7 +68,7 @@ def source(path: str) -> Path:
 
 
 class _Text(SourceFileLoader):
-    """Runs the text as it is. A compiled file beside it may be another one's, and is as old as a second."""
+    """Runs the text as it is: a compiled file beside it may be old, or belong to another file."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -93,7 +96,7 @@ def load(path: str, class_name: str) -> Any:
     return getattr(module, class_name)
 
 
-def wrap(algorithm: Any, name: str | None = None, **options: Any) -> AlgorithmSpec:
+def wrap(algorithm: object, name: str | None = None, **options: Option) -> AlgorithmSpec:
     """A class as an algorithm, or a sentence about what it lacks."""
     name = str(name or getattr(algorithm, "__name__", repr(algorithm)))
     if not inspect.isclass(algorithm) or not issubclass(algorithm, State):
@@ -119,7 +122,7 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> AlgorithmSp
         raise ContractError(
             f"{name}.needs must be a peerlock.contract.Needs: on which networks does the algorithm run?"
         )
-    made: Any = algorithm
+    made = cast("type[Algorithm[Wire]]", algorithm)
     known = inspect.signature(made.start).parameters
     for option in options:
         if option not in known:
@@ -129,32 +132,32 @@ def wrap(algorithm: Any, name: str | None = None, **options: Any) -> AlgorithmSp
     return AlgorithmSpec(name, "own", made, check_options(name, made, options))
 
 
-# -- while it runs ---------------------------------------------------------------------------------------------
+# -- while it runs ---------------------------------------------------------------------------------
 
 
-def check_state(chosen: AlgorithmSpec, algorithm: Any) -> None:
+def check_state(chosen: AlgorithmSpec, algorithm: object) -> None:
     """A state is a value: every field can be hashed."""
     if not isinstance(algorithm, chosen.algorithm):
         raise ContractError(f"{chosen.name}.start returned {algorithm!r}; it must return the node that it made.")
-    for name in getattr(algorithm, "__struct_fields__", ()) if chosen.form == "own" else ():
-        kind = _unhashable(getattr(algorithm, name))
-        if kind is not None:
-            raise ContractError(f"{chosen.name}.{name} holds a {kind}, {_USE}.")
+    if chosen.form == "own" and isinstance(algorithm, Struct):
+        for name, value in asdict(algorithm).items():
+            if kind := _unhashable(value):
+                raise ContractError(f"{chosen.name}.{name} holds a {kind}, {_USE}.")
 
 
-def check_message(chosen: AlgorithmSpec, message: Any) -> None:
-    """So is a message."""
-    for name in getattr(message, "__struct_fields__", ()) if chosen.form == "own" else ():
-        kind = _unhashable(getattr(message, name))
-        if kind is not None:
-            raise ContractError(f"{chosen.name} sent {message.kind}, whose {name} holds a {kind}, {_USE}.")
+def check_message(chosen: AlgorithmSpec, message: Wire) -> None:
+    """A message is a value, too."""
+    if chosen.form == "own" and isinstance(message, Struct):
+        for name, value in asdict(message).items():
+            if kind := _unhashable(value):
+                raise ContractError(f"{chosen.name} sent {message.kind}, whose {name} holds a {kind}, {_USE}.")
 
 
 _USE = "which can change; use a tuple, a frozenset, or a Book"
 
 
-def _unhashable(value: Any) -> str | None:
-    """The type of what cannot be hashed in a value; None: all of it can."""
+def _unhashable(value: object) -> str | None:
+    """The type of the part of a value that cannot be hashed; None: all of it can."""
     try:
         hash(value)
         return None
@@ -163,29 +166,28 @@ def _unhashable(value: Any) -> str | None:
         return next(filter(None, map(_unhashable, inner)), type(value).__name__)
 
 
-class _Reversed(frozenset[Any]):
+class _Reversed(frozenset[T]):
     """An equal set whose members come in another order."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         yield from reversed(list(super().__iter__()))
 
 
-def twin(value: Any) -> Any:
-    """An equal value that is another object where it can be, with another order where a set has none."""
+def twin(value: T) -> T:
+    """An equal value that is another object where it can be, with its sets in another order."""
     if isinstance(value, Struct):
         made = copy(value)
-        changed = {name: twin(getattr(made, name)) for name in made.__struct_fields__}
-        changed = {name: new for name, new in changed.items() if new is not getattr(made, name)}
+        changed = {name: new for name, old in asdict(made).items() if (new := twin(old)) is not old}
         return replace(made, **changed) if changed else made
-    if type(value) is tuple and value:
-        items = [twin(item) for item in value]
-        return value if all(map(is_, items, value)) else tuple(items)
-    if type(value) is frozenset and len(value) > 1:
-        return _Reversed(value)
+    if isinstance(value, tuple) and type(value) is tuple:
+        items = tuple(twin(item) for item in value)
+        return value if all(map(is_, items, value)) else cast("T", items)
+    if isinstance(value, frozenset) and type(value) is frozenset and len(value) > 1:
+        return cast("T", _Reversed(value))
     return value
 
 
-def has_order(value: Any) -> bool:
+def has_order(value: object) -> bool:
     """Is there a set in it that has more than one order?"""
     inner = astuple(value) if isinstance(value, Struct) else value if isinstance(value, tuple) else ()
     return (isinstance(value, frozenset) and len(value) > 1) or any(map(has_order, inner))

@@ -57,7 +57,7 @@ def test_svg_of_every_algorithm(name: str) -> None:
 def test_labels_of_real_networks_are_shown_and_escaped() -> None:
     events = events_of("helary-plouzeau-raynal", nodes=3, topology="line", entries=1)
     assert events[0].about is not None
-    events[0].about["labels"] = {"1": "<Rennes>", "2": "Nuenen", "3": "Osaka"}
+    events[0].about = {**events[0].about, "labels": {"1": "<Rennes>", "2": "Nuenen", "3": "Osaka"}}
     assert "1 &lt;Rennes&gt;" in diagram.svg(events)
     assert "Nuenen" in diagram.text(events)
 

@@ -1,10 +1,10 @@
-"""What every algorithm claims: mutual exclusion, no deadlock, no starvation, and all that without an order of delivery."""
+"""The claims of every algorithm: mutual exclusion, no deadlock, no starvation, in any order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Literal, TypeAlias
 
 from peerlock.algorithms import CATALOGUE, choose
 from peerlock.check.model import ANY
@@ -12,7 +12,8 @@ from peerlock.claims.evidence import Evidence, Finding, Lab, Setup, judge
 from peerlock.claims.registry import CLAIMS, Claim
 from peerlock.contract import Mode, NodeId
 
-WORDS = {
+Every: TypeAlias = Literal["ALL-ME", "ALL-DF", "ALL-SF", "ALL-NF"]
+WORDS: dict[Every, str] = {
     "ALL-ME": "at most one node is in its critical section",
     "ALL-DF": "no deadlock: while somebody waits, somebody will enter",
     "ALL-SF": "no starvation: every request is granted after finitely many steps, under fair delivery",
@@ -28,7 +29,7 @@ REPAIRS = {
 
 
 def starts(lab: Lab, name: str, n: int) -> list[dict[NodeId, Mode]]:
-    """Nobody inside, and who may be: one node, or each, and sets of readers."""
+    """Which nodes may be inside at the start: none, one writer, two readers."""
     found: list[dict[NodeId, Mode]] = [{}]
     for j in range(1, n + 1) if lab.full else (2,):
         found.append({j: "write"})
@@ -62,40 +63,33 @@ def setups(lab: Lab, name: str, *, fifo: bool, printed: bool = False, clock: boo
 def safe(lab: Lab, name: str, what: str, orders: Sequence[bool], **form: bool) -> Evidence:
     """One property in all configurations."""
     every = [setup for fifo in orders for setup in setups(lab, name, fifo=fifo, **form)]
-    return lab.explore(
-        every, [what], f"{what}, {' and '.join(sorted({str(len(setup.entries)) for setup in every}))} nodes"
-    )
+    sizes = sorted({str(len(setup.entries)) for setup in every})
+    return lab.explore(every, [what], f"{what}, {' and '.join(sizes)} nodes")
 
 
 def fair(lab: Lab, name: str, *, printed: bool = False, clock: bool = False) -> list[Evidence]:
-    """No starvation: decided on the graph where it is finite, else by how often a node is passed over."""
+    """No starvation: decided on a finite graph, else by how often a node is passed over."""
+    both = ["no starvation", "no deadlock"]
     if name == "dijkstra-ring":
         rings = [Setup(name, (ANY,) * n) for n in range(2, 7 if lab.full else 6)]
-        return [
-            lab.explore(
-                rings, ["no starvation", "no deadlock"], "every fair run of rings with any number of entries", True
-            )
-        ]
-    ticks = 1 if clock and choose(name).needs.delay_bound else None
-    few = choose(name).needs.delay_bound
-    most = 3 if lab.full or name != "helary-plouzeau-raynal" else 2
-    sizes = [(times, 1) if few else (times, times, 1) for times in range(1, most + 1)]
-    if lab.full and name == "helary-plouzeau-raynal":
-        sizes = sizes[:2]
+        return [lab.explore(rings, both, "every fair run of rings with any number of entries", True)]
+    bounded = choose(name).needs.delay_bound
+    ticks = 1 if clock and bounded else None
+    most = 2 if name == "helary-plouzeau-raynal" else 3
+    sizes = [(times, 1) if bounded else (times, times, 1) for times in range(1, most + 1)]
     found = [lab.passed_over([Setup(name, entries, printed, delay_bound=ticks) for entries in sizes])]
     if name == "suzuki-kasami-b":
-        both = [Setup(name, (ANY, ANY), printed, fifo, options={"l": l}) for l in (2, 3) for fifo in (False, True)]
-        found.append(
-            lab.explore(
-                both, ["no starvation", "no deadlock"], "every fair run of 2 nodes, any number of entries", True
-            )
-        )
+        pairs = [Setup(name, (ANY, ANY), printed, fifo, options={"l": l}) for l in (2, 3) for fifo in (False, True)]
         wrapping = [Setup(name, (4, 4), printed), Setup(name, (4, 3, 1), printed)]
-        found.append(lab.explore(wrapping, ["no deadlock"], "every run ends with every entry done, past the wrap"))
+        found += [
+            lab.explore(pairs, both, "every fair run of 2 nodes, any number of entries", True),
+            lab.explore(wrapping, ["no deadlock"], "every run ends with every entry done, past the wrap"),
+        ]
     return found
 
 
-def evidence(lab: Lab, id: str, name: str, **form: bool) -> list[Evidence]:
+def evidence(lab: Lab, id: Every, name: str, **form: bool) -> list[Evidence]:
+    """What speaks for one of the four claims, for one algorithm."""
     match id:
         case "ALL-ME":
             return [safe(lab, name, "mutual exclusion", (False, True), **form)]
@@ -103,33 +97,26 @@ def evidence(lab: Lab, id: str, name: str, **form: bool) -> list[Evidence]:
             return [safe(lab, name, "no deadlock", (False, True), **form)]
         case "ALL-SF":
             return fair(lab, name, **form)
-    return [
-        safe(lab, name, "mutual exclusion", (False,), **form),
-        safe(lab, name, "no deadlock", (False,), **form),
-        *fair(lab, name, **form),
-    ]
+        case "ALL-NF":
+            unordered = [safe(lab, name, what, (False,), **form) for what in ("mutual exclusion", "no deadlock")]
+            return [*unordered, *fair(lab, name, **form)]
 
 
-def test(lab: Lab, id: str, name: str) -> Finding:
-    needs, printed = choose(name).needs, "as_printed" in CATALOGUE[name].forms
-    settings: dict[str, Any] = {}
-    if name == "ricart-agrawala-failures" and id in ("ALL-DF", "ALL-SF"):
-        # It asks again and again as long as it suspects, so this never comes to an end; that is not evidence for it.
+def test(lab: Lab, id: Every, name: str) -> Finding:
+    printed, clock = "as_printed" in CATALOGUE[name].forms, choose(name).needs.delay_bound
+    suspects = name == "ricart-agrawala-failures"
+    if suspects and id in ("ALL-DF", "ALL-SF"):
+        # A node asks again as long as it suspects another, without end: no evidence for the claim.
         claimed = [Evidence("exhaustive", "time-outs at any time: states without end, not explored", False)]
-    elif name == "ricart-agrawala-failures" and id == "ALL-NF":
+    elif suspects and id == "ALL-NF":
         claimed = [safe(lab, name, "mutual exclusion", (False,), printed=printed)]
     else:
         claimed = evidence(lab, id, name, printed=printed)
-    if needs.delay_bound:
-        # The condition is about time, so the printed form gets its chance with a clock.
-        bounded = evidence(lab, id, name, printed=printed, clock=True)
-        if printed:
-            settings = {"repaired": evidence(lab, id, name, clock=True), "repair": REPAIRS[name], "condition": SUSPECTS}
-        condition = SUSPECTS if name == "ricart-agrawala-failures" else IMPLICIT
-        return judge(claimed, given=bounded, **{"condition": condition, **settings})
-    if printed:
-        settings = {"repaired": evidence(lab, id, name), "repair": REPAIRS[name]}
-    return judge(claimed, **settings)
+    # The condition of those that need a delay bound is about time, so they get a clock.
+    given = evidence(lab, id, name, printed=printed, clock=True) if clock else []
+    repaired = evidence(lab, id, name, clock=clock) if printed else []
+    condition = None if not clock else SUSPECTS if suspects else IMPLICIT
+    return judge(claimed, given=given, condition=condition, repaired=repaired, repair=REPAIRS.get(name))
 
 
 for _id, _words in WORDS.items():

@@ -1,18 +1,26 @@
-"""What Carvalho and Roucairol claim, what the authors' response claims, and its Appendix and Table I."""
+"""The claims of Carvalho and Roucairol, and of the authors' response to them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import NamedTuple
 
-from peerlock.check.model import Local, Model
-from peerlock.check.properties import Property
+import numpy as np
+from msgspec.structs import replace
+
+from peerlock.check.engine import Cells
+from peerlock.check.model import Letter, Local
+from peerlock.check.properties import Bad, Property, Sums
 from peerlock.claims import table_one
 from peerlock.claims.all_algorithms import evidence
-from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, judge
+from peerlock.claims.evidence import Evidence, Figure, Finding, Lab, Run, Setup, judge, run
 from peerlock.claims.fairness import MEANING, ORDERS, strongest
 from peerlock.claims.registry import claim
-from peerlock.claims.suzuki_kasami import _statements, indivisible
+from peerlock.claims.suzuki_kasami import interrupted, interrupted_anywhere, statements
 from peerlock.contract import Mode, NodeId
+from peerlock.sim.experiment import Experiment
 
 PAPER = "carvalho-roucairol-1983"
 STARTS: tuple[dict[NodeId, Mode], ...] = ({}, {2: "write"})
@@ -21,22 +29,15 @@ CR, RT, RA = "carvalho-roucairol", "ricart-agrawala-token", "ricart-agrawala"
 
 @claim("CR-MSG", PAPER, "0 to 2(N-1) messages an entry")
 def cr_msg(lab: Lab) -> Finding:
+    def within(one: Run) -> bool:
+        return all(0 <= cost <= 2 * (one.n - 1) for cost in one.costs)
+
     found = [
         lab.count(Setup(CR, entries), lambda cost, n: 0 <= cost <= 2 * (n - 1) and cost % 2 == 0)
         for entries in ((3, 3), (2, 2, 2), (1, 1, 1))
     ]
-    for n in (2, 4, 8):
-        found.append(
-            lab.simulate(
-                f"0 to 2(N-1), N = {n}",
-                lab.seeds(20, 200),
-                lambda one: all(0 <= cost <= 2 * (one.n - 1) for cost in one.costs),
-                algorithm=CR,
-                nodes=n,
-                delay="adversary:3",
-                load="closed:2",
-            )
-        )
+    experiment = Experiment(algorithm=CR, delay="adversary:3", load="closed:2")
+    found += lab.by_size(experiment, (2, 4, 8), lab.seeds(20, 200), "0 to 2(N-1)", within)
     return judge(found)
 
 
@@ -63,11 +64,7 @@ def cr_auth(lab: Lab) -> Finding:
 @claim("CR-ORDER", PAPER, 'not first come first served, yet "nearly FCFS"')
 def cr_order(lab: Lab) -> Finding:
     order, found = strongest(lab, CR)
-    return judge(
-        found[-2::-1] or found,
-        given=found[-1:] if order else [],
-        condition=f"first comes {MEANING[order or 'none']}",
-    )
+    return judge(found[-2::-1] or found, given=found[-1:] if order else [], condition=f"first comes {MEANING[order]}")
 
 
 @claim("CR-INDIV", PAPER, "the procedures must be indivisible")
@@ -76,39 +73,30 @@ def cr_indiv(lab: Lab) -> Finding:
 
 
 def needed(lab: Lab, name: str) -> Finding:
-    """The claim is that interruptions do harm: there must be places where one does; where none does is said too."""
-    found = indivisible(lab, name, list(_statements(name)), "")
-    harmful = [
-        one.what.removeprefix("interrupted before ")
-        for one in found.evidence
-        if one.role == "as claimed" and not one.speaks_for
-    ]
-    harmless = [
-        one.what.removeprefix("interrupted before ")
-        for one in found.evidence
-        if one.role == "as claimed" and one.speaks_for
-    ]
-    states = sum(one.states for one in found.evidence)
-    together = all(one.speaks_for for one in found.evidence if one.role == "under the condition")
-    every = [
+    """Interruptions are claimed to do harm: at least one must. The evidence names the others."""
+    cuts, together = interrupted(lab, name, statements(name)), interrupted_anywhere(lab, name)
+    harmful = [cut for cut, one in cuts.items() if not one.speaks_for]
+    harmless = [cut for cut, one in cuts.items() if one.speaks_for]
+    every = [*cuts.values(), together]
+    script = next((one.counterexample for one in cuts.values() if one.counterexample), None)
+    finding = judge([
         Evidence(
             "exhaustive",
             "an interruption before these statements breaks mutual exclusion or deadlocks",
             bool(harmful),
-            configurations=len(found.evidence),
-            states=states,
+            configurations=len(every),
+            states=sum(one.states for one in every),
             figures={"statements": harmful},
-            counterexample=found.counterexample,
+            counterexample=script,
         ),
         Evidence(
             "exhaustive",
             "an interruption before these does not, nor do all of them together",
-            together,
+            together.speaks_for,
             figures={"statements": harmless},
         ),
-    ]
-    finding = judge(every)
-    finding.counterexample = found.counterexample
+    ])  # fmt: skip
+    finding.counterexample = script
     return finding
 
 
@@ -127,105 +115,63 @@ def resp_hb(lab: Lab) -> Finding:
         claimed.append(found[0])
         given += found[-1:]
         beside += found[1:-1]
-        words.append(f"in {which} algorithm first comes {MEANING[order or 'none']}")
+        words.append(f"in {which} algorithm first comes {MEANING[order]}")
         for one in found:
             one.what = f"{which} algorithm: {one.what}"
     return judge(claimed, given=given, condition="; ".join(words), beside=beside)
 
 
 class Master(Property):
-    """Nothing is under way, nobody waits or is inside, somebody has entered: then some node holds every permission."""
+    """When the network is quiet after an entry, some node holds every permission."""
 
     name = "master"
 
-    def feature(self, at: int, local: Local, letters: Any) -> int:
+    def feature(self, at: int, local: Local, letters: Sequence[Letter]) -> int:
         busy = local.where != "idle" or bool(letters)
         node = local.algorithm
         started = local.left < self.model.local(at, self.model.first[at]).left
         return (len(node.a) == len(node.others)) | (busy << 8) | (started << 16)
 
-    def bad(self, sums: Any, enabled: Any) -> Any:
-        return (sums >> 8 & 0xFF == 0) & (sums >> 16 > 0) & (sums & 0xFF == 0)
+    def bad(self, sums: Sums, enabled: Cells) -> Bad:
+        return np.asarray((sums >> 8 & 0xFF == 0) & (sums >> 16 > 0) & (sums & 0xFF == 0), bool)
 
 
 @claim("RESP-MASTER", PAPER, "in a quiescent network the last node to have entered holds every permission")
 def resp_master(lab: Lab) -> Finding:
-    states, good, count = 0, True, 0
-    for entries in ((3, 3), (2, 2, 2)):
-        for fifo in (False, True):
-            seen = lab.look(Setup(CR, entries, fifo=fifo), watch=_master)
-            states, good, count = (
-                states + seen.states,
-                good and seen.finished and seen.verdicts["master"] == "holds",
-                count + 1,
-            )
-    some = Evidence(
-        "exhaustive",
-        "in every quiet state after an entry some node holds every permission",
-        good,
-        configurations=count,
-        states=states,
-    )
-
     def last(one: Run) -> bool:
         entered = [event.node for event in one.events if event.event == "entered"]
-        return len(one.world.places[entered[-1]].algorithm.a) == one.prepared.topology.n - 1
+        return len(one.world.places[entered[-1]].algorithm.a) == one.n - 1
 
-    found = [
-        lab.simulate(
-            f"and it is the last one that entered, N = {n}",
-            lab.seeds(30, 300),
-            last,
-            algorithm=CR,
-            nodes=n,
-            delay="adversary:3",
-        )
-        for n in (2, 5, 8)
-    ]
-    return judge([some, *found])
-
-
-def _master(model: Model) -> list[Property]:
-    return [Master(model)]
+    setups = [Setup(CR, entries, fifo=fifo) for entries in ((3, 3), (2, 2, 2)) for fifo in (False, True)]
+    words = "in every quiet state after an entry some node holds every permission"
+    found = [lab.watch(words, setups, lambda model: [Master(model)])]
+    experiment = Experiment(algorithm=CR, delay="adversary:3")
+    words = "and it is the last one that entered"
+    return judge([*found, *lab.by_size(experiment, (2, 5, 8), lab.seeds(30, 300), words, last)])
 
 
 @claim("RESP-ROUND1", PAPER, "the first round of the original and of the modified algorithm are identical")
 def resp_round1(lab: Lab) -> Finding:
-    from peerlock.claims.evidence import run
+    what_and_when = attrgetter("event", "t", "node", "to", "kind", "fields")
 
-    differs, seeds = None, lab.seeds(30, 300)
-    for seed in seeds:
-        for n in (2, 4, 6):
-            told = []
-            for name in (RA, CR):
-                one = run(seed, algorithm=name, nodes=n, entries=1, delay="adversary:3")
-                told.append([(e.event, e.t, e.node, e.to, e.kind, e.fields) for e in one.events[1:]])
-            differs = differs or (seed if told[0] != told[1] else None)
-    found = Evidence(
-        "simulated",
-        "one entry each: the same events at the same times, N = 2, 4, 6",
-        differs is None,
-        seeds=3 * len(seeds),
-    )
-    return judge([found])
+    def same(n: int, seed: int) -> bool:
+        plain = Experiment(algorithm=RA, nodes=n, entries=1, delay="adversary:3", seed=seed)
+        first, second = (run(experiment).events[1:] for experiment in (plain, replace(plain, algorithm=CR)))
+        return list(map(what_and_when, first)) == list(map(what_and_when, second))
+
+    seeds, words = lab.seeds(30, 300), "one entry each: the same events at the same times, N = 2, 4, 6"
+    good = all(same(n, seed) for seed in seeds for n in (2, 4, 6))
+    return judge([Evidence("simulated", words, good, seeds=3 * len(seeds))])
 
 
 @claim("RT-MSG", PAPER, "the Appendix's token algorithm: 0 or N messages")
 def rt_msg(lab: Lab) -> Finding:
     found = [lab.count(Setup(RT, entries), lambda cost, n: cost in (0, n)) for entries in ((3, 3), (2, 2, 2))]
-    for n in (2, 5, 9):
-        found.append(
-            lab.simulate(
-                f"0 or N, N = {n}",
-                lab.seeds(20, 200),
-                lambda one: set(one.costs) <= {0, one.n},
-                algorithm=RT,
-                nodes=n,
-                delay="adversary:3",
-                load="closed:1",
-            )
-        )
-    return judge(found)
+    experiment = Experiment(algorithm=RT, delay="adversary:3", load="closed:1")
+    seeds = lab.seeds(20, 200)
+    return judge(
+        [*found, *lab.by_size(experiment, (2, 5, 9), seeds, "0 or N", lambda one: set(one.costs) <= {0, one.n})]
+    )
 
 
 @claim("RT-SAFE", PAPER, "mutual exclusion, no deadlock, no starvation")
@@ -251,16 +197,9 @@ def rt_origin(lab: Lab) -> Finding:
         made = one.metrics.by_kind()["MADE"] == one.prepared.topology.n - 1
         return one.sound and made and sum(place.algorithm.then.have_token for place in one.world.places.values()) == 1
 
-    seeds = lab.simulate(
-        "exactly one token is made, N = 5",
-        lab.seeds(30, 300),
-        one_token,
-        algorithm=RT,
-        nodes=5,
-        options={"first_pass": True},
-        delay="adversary:3",
-    )
-    return judge([explored, seeds])
+    experiment = Experiment(algorithm=RT, nodes=5, options={"first_pass": True}, delay="adversary:3")
+    made = lab.simulate(experiment, lab.seeds(30, 300), "exactly one token is made, N = 5", one_token)
+    return judge([explored, made])
 
 
 @claim(
@@ -269,74 +208,67 @@ def rt_origin(lab: Lab) -> Finding:
     "Table I, all fifteen figures: messages, and Notes 1 to 4 in round trips, for the three algorithms",
 )
 def table_i(lab: Lab) -> Finding:
-    printed: dict[str, Any] = {
-        RA: (lambda n, costs: set(costs) == {2 * (n - 1)}, "2(N-1)", 0.5, 1.0, 1.0, lambda n: 1.5),
-        CR: (
-            lambda n, costs: min(costs) == 0 and max(costs) == 2 * (n - 1),
+    printed = {
+        RA: Column("2(N-1)", lambda n, costs: set(costs) == {2 * (n - 1)}, 1.0, "1.5", lambda n: 1.5),
+        CR: Column(
             "0 to 2(N-1)",
-            0.5,
+            lambda n, costs: min(costs) == 0 and max(costs) == 2 * (n - 1),
             0.0,
-            1.0,
+            "(N-1)/2",
             lambda n: (n - 1) / 2,
         ),
-        RT: (lambda n, costs: set(costs) <= {0, n} and 0 in costs, "0 or N", 0.5, 0.0, 1.0, lambda n: 1.0),
+        RT: Column("0 or N", lambda n, costs: set(costs) <= {0, n} and 0 in costs, 0.0, "1.0", lambda n: 1.0),
     }
-    found, slowest = [], dict[str, dict[int, tuple[float, bool]]]()
-    for name in table_one.ALGORITHMS:
-        as_many, words, first, second, third, fourth = printed[name]
-        costs = {n: table_one.messages(name, n) for n in table_one.SIZES}
-        found.append(
-            Evidence(
-                "simulated",
-                f"{name}, messages: {words}",
-                all(as_many(n, costs[n]) for n in costs),
-                seeds=20 * len(costs),
-                figures={"by N": costs},
-            )
-        )
-        means = {n: table_one.note_1(name, n) for n in table_one.SIZES}
-        near = all(mean >= first - 1e-9 if name == CR else abs(mean - first) < 1e-6 for mean in means.values())
-        found.append(
-            Evidence(
-                "simulated",
-                f"{name}, Note 1: {'at least ' if name == CR else ''}{first}",
-                near,
-                seeds=len(means),
-                figures={"by N": means},
-            )
-        )
-        for number, claimed, compute in ((2, second, table_one.note_2), (3, third, table_one.note_3)):
-            by_n = {n: compute(name, n) for n in table_one.SIZES}
-            found.append(
-                Evidence(
-                    "constructed",
-                    f"{name}, Note {number}: {claimed}",
-                    set(by_n.values()) == {claimed},
-                    figures={"by N": by_n},
-                )
-            )
-        most = slowest[name] = {n: table_one.note_4(name, n, full=lab.full) for n in table_one.SIZES}
-        right = all(value == fourth(n) for n, (value, _) in most.items())
-        words = "(N-1)/2" if name == CR else str(fourth(2))
-        found.append(
-            Evidence(
-                "constructed",
-                f"{name}, Note 4: {words}",
-                right,
-                counterexample=None if right else "\n".join(map(table_one.told, (4, 7))),
-                figures={
-                    "by N": {n: value for n, (value, _) in most.items()},
-                    "all times looked at for N": [n for n, (_, all_) in most.items() if all_],
-                },
-            )
-        )
+    found = {name: column(name, printed[name], lab.full) for name in table_one.ALGORITHMS}
     hurt = {n: max(3, n) / 2 for n in table_one.SIZES}
-    corrected = Evidence(
-        "constructed",
-        "carvalho-roucairol, Note 4: at least N/2, and 1.5 for N = 2 and 3",
-        {n: value for n, (value, _) in slowest[CR].items()} == hurt,
-        figures={"by N": hurt},
-    )
-    return judge(
-        found, repaired=[corrected], repair="Note 4 of Carvalho and Roucairol reads N/2 and more, 1.5 for N = 2"
-    )
+    good = found[CR][-1].figures["by N"] == hurt
+    words = "carvalho-roucairol, Note 4: at least N/2, and 1.5 for N = 2 and 3"
+    corrected = Evidence("constructed", words, good, figures={"by N": hurt})
+    repair = "Note 4 of Carvalho and Roucairol reads N/2 and more, 1.5 for N = 2"
+    return judge(list(chain(*found.values())), repaired=[corrected], repair=repair)
+
+
+class Column(NamedTuple):
+    """What Table I says of one algorithm."""
+
+    messages: str
+    as_many: Callable[[int, list[int]], bool]  # of N and of the costs that occur
+    note_2: float
+    note_4: str
+    slowest: Callable[[int], float]  # Note 4, of N
+    note_1: float = 0.5
+    note_3: float = 1.0
+
+
+def column(name: str, printed: Column, full: bool) -> list[Evidence]:
+    """The five figures of one algorithm: as printed, and as computed."""
+    costs = {n: table_one.messages(name, n) for n in table_one.SIZES}
+    as_many = all(printed.as_many(n, costs[n]) for n in costs)
+    means = {n: table_one.note_1(name, n) for n in table_one.SIZES}
+    least = name == CR
+    near = all(mean >= printed.note_1 - 1e-9 if least else abs(mean - printed.note_1) < 1e-6 for mean in means.values())
+    words = f"{name}, Note 1: {'at least ' if least else ''}{printed.note_1}"
+    found = [
+        Evidence(
+            "simulated",
+            f"{name}, messages: {printed.messages}",
+            as_many,
+            seeds=20 * len(costs),
+            figures={"by N": costs},
+        ),
+        Evidence("simulated", words, near, seeds=len(means), figures={"by N": means}),
+    ]
+    for number, claimed, note in ((2, printed.note_2, table_one.note_2), (3, printed.note_3, table_one.note_3)):
+        by_n = {n: note(name, n) for n in table_one.SIZES}
+        words, good = f"{name}, Note {number}: {claimed}", set(by_n.values()) == {claimed}
+        found.append(Evidence("constructed", words, good, figures={"by N": by_n}))
+    longest = {n: table_one.note_4(name, n, full=full) for n in table_one.SIZES}
+    right = all(value == printed.slowest(n) for n, (value, _) in longest.items())
+    figures: dict[str, Figure] = {
+        "by N": {n: value for n, (value, _) in longest.items()},
+        "all times looked at for N": [n for n, (_, all_) in longest.items() if all_],
+    }
+    script = None if right else "\n".join(map(table_one.told, (4, 7)))
+    words = f"{name}, Note 4: {printed.note_4}"
+    found.append(Evidence("constructed", words, right, figures=figures, counterexample=script))
+    return found

@@ -6,14 +6,20 @@ import difflib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from peerlock.claims import all_algorithms as everybody
-from peerlock.claims import carvalho_roucairol, dijkstra, helary_plouzeau_raynal, ricart_agrawala, suzuki_kasami
+from peerlock.claims import (
+    all_algorithms,
+    carvalho_roucairol,
+    dijkstra,
+    helary_plouzeau_raynal,
+    ricart_agrawala,
+    suzuki_kasami,
+)
 from peerlock.claims.evidence import Evidence, Finding, Lab, broken, judge
 from peerlock.claims.registry import CLAIMS, PAPERS, Claim
 from peerlock.errors import UsageError
 from peerlock.parallel import spread
 
-MODULES = (everybody, suzuki_kasami, helary_plouzeau_raynal, dijkstra, ricart_agrawala, carvalho_roucairol)
+MODULES = (all_algorithms, suzuki_kasami, helary_plouzeau_raynal, dijkstra, ricart_agrawala, carvalho_roucairol)
 
 
 def select(wanted: Iterable[str]) -> list[Claim]:
@@ -22,7 +28,7 @@ def select(wanted: Iterable[str]) -> list[Claim]:
     for key in map(str.upper, wanted):
         family = {one.id: one for one in CLAIMS.values() if one.id.upper() == key or one.id.startswith(f"{key}:")}
         if not family:
-            near = difflib.get_close_matches(key, [*CLAIMS, *everybody.WORDS], n=3, cutoff=0.5)
+            near = difflib.get_close_matches(key, [*CLAIMS, *all_algorithms.WORDS], n=3, cutoff=0.5)
             hint = f"Did you mean {' or '.join(near)}?" if near else "peerlock claims --list shows them all."
             raise UsageError(f"No claim is called {key!r}. {hint}")
         found |= family
@@ -31,10 +37,10 @@ def select(wanted: Iterable[str]) -> list[Claim]:
 
 
 def examine(claims: list[Claim], *, full: bool, processes: int = 2) -> Iterator[tuple[Claim, Finding]]:
-    """Test claims, several at a time, and tell what was found in the order given."""
+    """Test claims, several at a time; the findings come in the order of the claims."""
     tasks: dict[str, list[str]] = {}
     for one in claims:
-        # What is claimed of the same algorithm rests on the same explorations.
+        # Claims about one algorithm rest on the same explorations.
         name = one.id.partition(":")[2]
         tasks.setdefault(name or one.id, []).append(one.id)
     work = partial(_examine, full=full)
@@ -63,7 +69,7 @@ def _tested(claim: Claim, lab: Lab) -> Finding:
     except Exception as problem:
         if not broken(problem):
             raise
-        # A broken algorithm need not come to an end that can be looked at: that is evidence too.
+        # A broken algorithm may stop in mid-run. That is evidence too.
         words = f"could not be carried out: {type(problem).__name__}: {problem}"
         return judge([Evidence("constructed", words, False)])
 

@@ -1,26 +1,27 @@
-"""Where claims are put to the test: experiments that give evidence, and a judge that knows nothing else.
+"""Experiments that put a claim to the test, and the judge of what they show.
 
-A claim is a function. It asks the `Lab` for evidence: that every interleaving of small groups was explored (*exhaustive*), that
-so many seeds were run (*simulated*), or that a run was built on purpose (*constructed*). Each piece of evidence says by
-itself whether it speaks for what was claimed. `judge` makes a verdict of it:
+A claim is a function. It asks the `Lab` for evidence: that every interleaving of small groups was
+explored (*exhaustive*), that so many seeds were run (*simulated*), that a run was built on purpose
+(*constructed*), or that a computation covers every size (*proved*). Each piece of evidence says
+whether it speaks for the claim. `judge` makes a verdict of all pieces:
 
 - *holds*: all evidence for the claim as the paper prints it speaks for it;
-- *holds only if*: some does not, and all that was gathered under a condition does;
-- *fails as printed*: some does not, and there is no condition, or the repaired form is needed; the evidence for the repair is
-  there too.
+- *holds only if*: some does not, and all evidence gathered under a condition does;
+- *fails as printed*: some does not, and there is no condition, or the repaired form is needed; the
+  evidence for the repair is there too.
 
-Nobody writes a verdict down. What a claim is called, what its condition means and what the repair was are words; whether
-they apply is computed. A verdict whose evidence is weaker than exhaustive says so, because its evidence does.
+No verdict is written down by hand. The words of a claim, of its condition and of its repair are;
+whether they apply is computed. A verdict is as strong as its evidence, and the report names both.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from peerlock.algorithms import choose
 from peerlock.check import counterexample
@@ -28,19 +29,21 @@ from peerlock.check.liveness import Graph
 from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Observer, Overtaking
 from peerlock.check.properties import Checks, Property, finding, standard
-from peerlock.check.search import Search
+from peerlock.check.search import Search, Step
 from peerlock.check.verdicts import shapes_of
-from peerlock.contract import NOBODY, Mode, Neighbours, NodeId, Ring
+from peerlock.contract import NOBODY, Members, Mode, Neighbours, NodeId, Ring, Shape
 from peerlock.errors import PeerlockError
 from peerlock.observe import diagram as diagrams
 from peerlock.observe.metrics import Metrics
 from peerlock.sim.experiment import Experiment, Prepared
-from peerlock.sim.transcript import play
-from peerlock.sim.world import World
-from peerlock.trace import Event, Keeper, Recorder
+from peerlock.trace import Keeper
+from peerlock.user_algorithm import Option
 
 Kind: TypeAlias = Literal["exhaustive", "simulated", "constructed", "proved"]
-VERDICTS = ("holds", "holds only if", "fails as printed")
+Role: TypeAlias = Literal["as claimed", "under the condition", "repaired", "more than claimed"]
+Verdict: TypeAlias = Literal["holds", "holds only if", "fails as printed"]
+# What a piece of evidence has measured: a number, words, or numbers by N or by name.
+Figure: TypeAlias = "float | str | Sequence[Figure] | Mapping[int, Figure] | Mapping[str, Figure] | None"
 
 
 class Evidence(Struct, omit_defaults=True):
@@ -49,19 +52,19 @@ class Evidence(Struct, omit_defaults=True):
     kind: Kind
     what: str
     speaks_for: bool
-    role: str = "as claimed"  # or: under the condition, repaired
+    role: Role = "as claimed"
     configurations: int = 0
     states: int = 0
     seeds: int = 0
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     counterexample: str | None = None  # a transcript, or the command that shows it
     drawing: str | None = None  # of the counterexample, as SVG
 
 
 class Finding(Struct):
-    """What has been found out about one claim."""
+    """What the evidence says about one claim."""
 
-    verdict: str
+    verdict: Verdict
     condition: str | None
     evidence: list[Evidence]
     counterexample: str | None
@@ -71,7 +74,7 @@ class Finding(Struct):
 
     @property
     def against(self) -> list[str]:
-        """What speaks against the claim as it is printed."""
+        """The evidence against the claim as it is printed."""
         return [one.what for one in self.evidence if one.role == "as claimed" and not one.speaks_for]
 
     @property
@@ -93,7 +96,7 @@ def judge(
     repair: str | None = None,
     beside: Sequence[Evidence] = (),
 ) -> Finding:
-    """A verdict from evidence and from nothing else; what stands `beside` says more than was claimed and does not count."""
+    """A verdict from evidence alone. Evidence `beside` goes beyond the claim."""
     assert claimed, "a claim without evidence"
     every = [
         *claimed,
@@ -120,14 +123,14 @@ class Setup(Struct, frozen=True):
     as_printed: bool = False
     fifo: bool = False
     inside: Mapping[NodeId, Mode] = NOBODY
-    shapes: Mapping[NodeId, Any] | None = None  # None: a complete network, or a ring
+    shapes: Mapping[NodeId, Shape] | None = None  # None: a complete network, or a ring
     home: NodeId = 1
-    options: Mapping[str, Any] = {}
+    options: Mapping[str, Option] = {}
     delay_bound: int | None = None
     bound: float = 1.0  # what the nodes are told
     crashes: int = 0
     leavers: tuple[NodeId, ...] = ()
-    at_once: bool = False  # may several come and go at a time?
+    at_once: bool = False  # may several nodes come and go at a time?
 
     @property
     def words(self) -> str:
@@ -151,28 +154,32 @@ class Seen(Struct):
     script: str | None  # the shortest way to the first violation
     drawing: str | None
 
+    def holds(self, properties: Iterable[str] | None = None) -> bool:
+        """Do these properties hold? None: all that were looked at."""
+        return all(self.verdicts.get(name) == "holds" for name in properties or self.verdicts)
+
+
+def explored(what: str, found: Sequence[Seen], good: bool) -> Evidence:
+    states = sum(seen.states for seen in found)
+    return Evidence("exhaustive", what, good, configurations=len(found), states=states)
+
 
 Watch: TypeAlias = Callable[[Model], list[Property]]
 
 
 class Lab:
-    """Does experiments, once each; `full` ones are larger."""
+    """Does every experiment once. With `full`, explorations are larger and seeds are more."""
 
     def __init__(self, full: bool = False) -> None:
         self.full = full
         self._known: dict[str, Seen] = {}
 
-    # -- every interleaving --------------------------------------------------------------------
+    # -- every interleaving ------------------------------------------------------------------------
 
     def look(
-        self,
-        setup: Setup,
-        observers: Sequence[Observer] = (),
-        watch: Watch | None = None,
-        liveness: bool = False,
-        max_states: int | None = None,
+        self, setup: Setup, observers: Sequence[Observer] = (), watch: Watch | None = None, liveness: bool = False
     ) -> Seen:
-        """Explore one setup. What needs no observer is explored once."""
+        """Explore one setup; without observers and with the standard properties only once."""
         plain = not observers and watch is None
         key = f"{setup!r} {liveness}"
         if plain and key in self._known:
@@ -180,26 +187,18 @@ class Lab:
         spec = choose(setup.name, as_printed=setup.as_printed, **setup.options)
         shapes = dict(setup.shapes or shapes_of(setup.name, len(setup.entries), setup.home, setup.bound))
         model = Model(
-            spec,
-            shapes,
-            setup.entries,
-            setup.inside,
-            fifo=setup.fifo,
-            crashes=setup.crashes,
-            delay_bound=setup.delay_bound,
-            leavers=setup.leavers,
-            at_once=setup.at_once,
-            observers=observers,
-        )
+            spec, shapes, setup.entries, setup.inside, fifo=setup.fifo, crashes=setup.crashes,
+            delay_bound=setup.delay_bound, leavers=setup.leavers, at_once=setup.at_once, observers=observers,
+        )  # fmt: skip
         properties = standard(model) if watch is None else watch(model)
         checks = Checks(properties)
         search = Search(model, checks)
         try:
-            outcome = search.run(max_states or (100_000_000 if self.full else 2_000_000))
+            outcome = search.run(100_000_000 if self.full else 2_000_000)
         except Exception as problem:
             if not broken(problem):
                 raise
-            # A broken algorithm: it has done something that no driver can carry out.
+            # A broken algorithm may ask for something that no driver can carry out.
             return Seen(dict.fromkeys((prop.name for prop in properties), "violated"), 0, False, set(), 0, None, None)
         verdicts = checks.verdicts(outcome.violated, outcome.finished)
         if sum(left != 0 for left in setup.entries) < 2:
@@ -212,7 +211,7 @@ class Lab:
             way = (*lassos[0].stem, *lassos[0].loop) if lassos else way
         script = self._script(setup, model, way, verdicts) if way else None
         about = {"algorithm": spec.name, "form": spec.form}
-        changes = any(step.action.what in ("join", "leave") for step in way)  # nobody has drawn these yet
+        changes = any(step.action.what in ("join", "leave") for step in way)  # a diagram has no sign for these
         drawing = diagrams.svg(counterexample.events(model, way, about)) if script and not changes else None
         costs = next((one.seen for one in observers if isinstance(one, Costs)), set())
         most = max((one.most for one in observers if isinstance(one, Overtaking)), default=0)
@@ -221,8 +220,8 @@ class Lab:
             self._known[key] = seen
         return seen
 
-    def _script(self, setup: Setup, model: Model, way: Sequence[Any], verdicts: dict[str, str]) -> str | None:
-        """The way as a transcript, if the network has a name that a transcript can say."""
+    def _script(self, setup: Setup, model: Model, way: Sequence[Step], verdicts: dict[str, str]) -> str | None:
+        """The way as a transcript that can be played, if the network has a name in transcripts."""
         broken = next((name for name, verdict in verdicts.items() if verdict == "violated"), "what was claimed")
         found = finding(broken)
         n = len(setup.entries)
@@ -232,8 +231,7 @@ class Lab:
         if setup.shapes is None:
             lines.append(f"topology {network} {n}")
         else:  # a transcript cannot name it: to read, not to play
-            known = {j: getattr(shape, "names", getattr(shape, "all", ())) for j, shape in setup.shapes.items()}
-            lines += [f"# node {j} knows {', '.join(map(str, names))}" for j, names in known.items()]
+            lines += [f"# node {j} knows {', '.join(map(str, _known(shape)))}" for j, shape in setup.shapes.items()]
         lines += [f"home {setup.home}"] if setup.home != 1 else []
         lines += [f"inside {node} {mode}" for node, mode in setup.inside.items()]
         return counterexample.transcript(model, way, lines, f"{setup.name}, {setup.words}: {found}")
@@ -241,99 +239,88 @@ class Lab:
     def explore(
         self, setups: Iterable[Setup], properties: Sequence[str] | None = None, what: str = "", liveness: bool = False
     ) -> Evidence:
-        """Do these properties hold in all of these setups? None: all that there are."""
-        states, count, good, worst, words = 0, 0, True, None, []
+        """Do these of the standard properties hold in all of these setups? None: all of them."""
+        found, words = [], dict[str, None]()
         for setup in setups:
             seen = self.look(setup, liveness=liveness)
-            if properties is not None and not _hold(seen, properties):
-                # A search ends with the first thing that goes wrong. If that is something else, look for this alone.
-                seen = self.look(setup, watch=_only(properties), liveness=liveness)
-            states, count = states + seen.states, count + 1
-            fine = _hold(seen, properties)
-            if not fine and worst is None:
-                worst = seen
-            good &= fine
-            words.append(setup.words)
-        return Evidence(
-            "exhaustive",
-            what or _summed(words),
-            good,
-            configurations=count,
-            states=states,
-            counterexample=worst.script if worst else None,
-            drawing=worst.drawing if worst else None,
-        )
+            if properties is not None and not seen.holds(properties):
+                # A search ends with the first violation, which may be of another property.
+                seen = self.look(setup, watch=only(properties), liveness=liveness)
+            found.append(seen)
+            words[setup.words] = None
+        what = what or "; ".join([*words][:4]) + (f"; and {len(words) - 4} more" if len(words) > 4 else "")
+        worst = next((seen for seen in found if not seen.holds(properties)), None)
+        evidence = explored(what, found, worst is None)
+        return replace(evidence, counterexample=worst.script, drawing=worst.drawing) if worst else evidence
+
+    def watch(self, what: str, setups: Iterable[Setup], watch: Watch) -> Evidence:
+        """Do the claim's own properties hold in all of these setups?"""
+        found = [self.look(setup, watch=watch) for setup in setups]
+        script = next((seen.script for seen in found if seen.script and not seen.holds()), None)
+        return replace(explored(what, found, all(seen.holds() for seen in found)), counterexample=script)
 
     def count(self, setup: Setup, allowed: Callable[[int, int], bool], what: str = "") -> Evidence:
-        """Are the messages of every entry, over all interleavings, as many as they may be? `allowed(cost, N)` says."""
+        """Is `allowed(messages, N)` true of every entry, over all interleavings?"""
         seen = self.look(setup, [Costs()])
         good = seen.finished and bool(seen.costs) and all(allowed(cost, len(setup.entries)) for cost in seen.costs)
-        return Evidence(
-            "exhaustive",
-            what or f"messages an entry, {setup.words}",
-            good,
-            configurations=1,
-            states=seen.states,
-            figures={"messages": sorted(seen.costs)},
-        )
+        figures = {"messages": sorted(seen.costs)}
+        return replace(explored(what or f"messages an entry, {setup.words}", [seen], good), figures=figures)
 
     def passed_over(self, setups: Sequence[Setup]) -> Evidence:
-        """Does the number of times that the last node is passed over stop growing as the others enter more often?"""
-        figures, states, ended = [], 0, True
-        for setup in setups:
-            seen = self.look(setup, [Overtaking(len(setup.entries))], _only(["no deadlock"]))
-            figures.append(seen.passed_over)
-            states += seen.states
-            ended &= seen.finished and seen.verdicts["no deadlock"] == "holds"
-        good = ended and figures[-1] == figures[-2]
-        return Evidence(
-            "exhaustive",
-            f"how often the last node is passed over as the others enter more, up to {setups[-1].words}",
-            good,
-            configurations=len(setups),
-            states=states,
-            figures={"passed over": figures},
-            counterexample=None if good else _check_command(setups[-1]),
-        )
+        """Does the last node stop being passed over more often as the others enter more often?"""
+        found = [self.look(setup, [Overtaking(len(setup.entries))], only(["no deadlock"])) for setup in setups]
+        figures = [seen.passed_over for seen in found]
+        good = all(seen.holds() for seen in found) and figures[-1] == figures[-2]
+        words = f"how often the last node is passed over as the others enter more, up to {setups[-1].words}"
+        script = None if good else _check_command(setups[-1])
+        return replace(explored(words, found, good), figures={"passed over": figures}, counterexample=script)
 
-    # -- seeds ---------------------------------------------------------------------------------
+    # -- seeds -------------------------------------------------------------------------------------
 
     def seeds(self, few: int, many: int) -> range:
         return range(1, (many if self.full else few) + 1)
 
-    def simulate(self, what: str, seeds: Iterable[int], good: Callable[[Run], bool], **settings: Any) -> Evidence:
-        """Does every run of an experiment look as it should?"""
-        prepared = Experiment(**settings).prepare()
-        count, against = 0, None
+    def simulate(
+        self, experiment: Experiment, seeds: Iterable[int], what: str, good: Callable[[Run], bool]
+    ) -> Evidence:
+        """Is every run of an experiment good?"""
+        prepared, count, against = experiment.prepare(), 0, None
         for seed in seeds:
             count += 1
-            if not self._good(prepared, seed, good) and against is None:
-                against = command(prepared.experiment, seed)
+            if not _good(prepared, seed, good) and against is None:
+                against = command(experiment, seed)
         return Evidence("simulated", what, against is None, seeds=count, counterexample=against)
 
-    def _good(self, prepared: Prepared, seed: int, good: Callable[[Run], bool]) -> bool:
-        try:
-            return good(Run(prepared, seed))
-        except Exception as problem:
-            if not broken(problem):
-                raise
-            return False
+    def by_size(
+        self, experiment: Experiment, sizes: Iterable[int], seeds: range, what: str, good: Callable[[Run], bool]
+    ) -> list[Evidence]:
+        """The same for several numbers of nodes."""
+        return [self.simulate(replace(experiment, nodes=n), seeds, f"{what}, N = {n}", good) for n in sizes]
+
+
+def _good(prepared: Prepared, seed: int, good: Callable[[Run], bool]) -> bool:
+    try:
+        return good(Run(prepared, seed))
+    except Exception as problem:
+        if not broken(problem):
+            raise
+        return False
 
 
 def broken(problem: Exception) -> bool:
-    """Is it the algorithm that failed, and not the test of a claim? A broken one stops in the middle of a run."""
+    """Did the algorithm fail, and not the test of a claim?"""
     frames = traceback.extract_tb(problem.__traceback__)
     return isinstance(problem, PeerlockError | AssertionError) or "algorithms" in frames[-1].filename
 
 
 class Run:
-    """One run of an experiment, and everything that was recorded."""
+    """One run of an experiment, with its figures and its events."""
 
-    def __init__(self, prepared: Prepared, seed: int, recorders: Sequence[Recorder] = ()) -> None:
-        self.prepared, self.seed = prepared, seed
+    def __init__(self, prepared: Prepared, seed: int) -> None:
+        self.prepared = prepared
         self.metrics, keeper = Metrics(), Keeper()
-        self.world: World = prepared.run(seed, [self.metrics, keeper, *recorders])
-        self.events: list[Event] = keeper.events
+        self.world = prepared.run(seed, [self.metrics, keeper])
+        self.events = keeper.events
 
     @property
     def n(self) -> int:
@@ -348,19 +335,18 @@ class Run:
         return self.metrics.violations == 0 and not self.world.stuck()
 
 
-def run(seed: int = 1, recorders: Sequence[Recorder] = (), **settings: Any) -> Run:
-    return Run(Experiment(**settings).prepare(), seed, recorders)
+def run(experiment: Experiment) -> Run:
+    return Run(experiment.prepare(), experiment.seed)
 
 
 def command(experiment: Experiment, seed: int) -> str:
     """What to type to see a run."""
-    plain = Experiment(algorithm=experiment.algorithm)
+    values, plain = asdict(experiment), asdict(Experiment(algorithm=experiment.algorithm))
     words = [f"peerlock sim {experiment.algorithm} --seed {seed}"]
     flags = {"nodes": "-n", "delay_bound": "--delay-bound"}
     for name in ("nodes", "topology", "entries", "load", "delay", "delay_bound", "hold", "readers", "home"):
-        value = getattr(experiment, name)
-        if value != getattr(plain, name) and value is not None:
-            words.append(f"{flags.get(name, '--' + name)} {value}")
+        if values[name] not in (plain[name], None):
+            words.append(f"{flags.get(name, '--' + name)} {values[name]}")
     words += ["--fifo"] if experiment.fifo else []
     words += ["--as-printed"] if experiment.as_printed else []
     for key, value in experiment.options.items():
@@ -370,34 +356,25 @@ def command(experiment: Experiment, seed: int) -> str:
     return " ".join(words)
 
 
-def shown(script: str) -> str:
-    """A transcript with what came of each step."""
-    return play(script)
-
-
 def _check_command(setup: Setup) -> str:
     """What to type to see how often the last node is passed over."""
-    entries = ",".join(map(str, setup.entries))
-    words = [
-        "peerlock check",
-        setup.name,
-        f"-n {len(setup.entries)} --entries {entries} --passed-over {len(setup.entries)}",
-    ]
+    n, entries = len(setup.entries), ",".join(map(str, setup.entries))
+    words = [f"peerlock check {setup.name} -n {n} --entries {entries} --passed-over {n}"]
     words += ["--topology complete"] if choose(setup.name).needs.shape is Neighbours else []
     words += ["--as-printed"] if setup.as_printed else []
     words += [f"--delay-bound {setup.delay_bound}"] if setup.delay_bound else []
     return " ".join([*words, *(f"--set {key}={value}" for key, value in setup.options.items())])
 
 
-def _hold(seen: Seen, properties: Sequence[str] | None) -> bool:
-    wanted = list(seen.verdicts) if properties is None else properties
-    return bool(wanted) and all(seen.verdicts.get(name) == "holds" for name in wanted)
-
-
-def _only(properties: Sequence[str]) -> Watch:
+def only(properties: Sequence[str]) -> Watch:
+    """Of the standard properties, these."""
     return lambda model: [prop for prop in standard(model) if prop.name in properties]
 
 
-def _summed(words: list[str]) -> str:
-    unique = list(dict.fromkeys(words))
-    return "; ".join(unique) if len(unique) <= 4 else f"{'; '.join(unique[:3])}; and {len(unique) - 3} more"
+def _known(shape: Shape) -> tuple[NodeId, ...]:
+    """The other nodes that a node is told of, where a transcript cannot name the network."""
+    match shape:
+        case Neighbours(names=names) | Members(all=names):
+            return names
+        case Ring():
+            return ()

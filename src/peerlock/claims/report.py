@@ -1,7 +1,7 @@
-"""The report: one page a paper, as Markdown and as HTML, with the figures, curves and counterexamples.
+"""The report on the claims: one page per paper, with curves and counterexamples.
 
-The Markdown is made first; the HTML is the same text, rendered. Drawings are SVG files beside it. Nothing here decides
-anything: a page says what a finding says.
+The Markdown is made first; the HTML is the same text, rendered. Drawings are SVG files beside it. A
+page repeats what the findings say and decides nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 from peerlock.claims.automata import Automaton
-from peerlock.claims.evidence import Evidence, Finding
+from peerlock.claims.evidence import Evidence, Figure, Finding, Verdict
 from peerlock.claims.registry import PAPERS, Claim
 from peerlock.errors import UsageError
+from peerlock.observe.plots import blank, save
 
 Found = Sequence[tuple[Claim, Finding]]
 BEGIN, END = "<!-- claims: begin -->", "<!-- claims: end -->"
@@ -56,23 +57,23 @@ def _save(path: Path, title: str, markdown: str) -> None:
 
 
 def _index(pages: Mapping[str, Found], full: bool) -> str:
+    order = get_args(Verdict)
     lines = [
         "# What the papers claim, computed",
         "",
         f"Made by `peerlock claims {'--full' if full else '--quick'}`. Every verdict is computed from the evidence beside it.",
         "",
-        "| paper | holds | holds only if | fails as printed |",
+        f"| paper | {' | '.join(order)} |",
         "|---|---|---|---|",
     ]
     for paper, part in pages.items():
         verdicts = [finding.verdict for _, finding in part]
-        counts = " | ".join(str(verdicts.count(verdict)) for verdict in ("holds", "holds only if", "fails as printed"))
-        lines.append(f"| [{PAPERS[paper]}]({paper}.md) | {counts} |")
+        lines.append(f"| [{PAPERS[paper]}]({paper}.md) | {' | '.join(str(verdicts.count(each)) for each in order)} |")
     return "\n".join([*lines, ""])
 
 
 def table(part: Found) -> list[str]:
-    """The claims of a paper, one row each."""
+    """The claims of a paper, one row per claim."""
     lines = ["| id | claim | verdict | |", "|---|---|---|---|"]
     for claim, finding in part:
         lines.append(f"| {claim.id} | {_cell(claim.words)} | {finding.verdict} | {_cell(finding.words)} |")
@@ -87,13 +88,8 @@ def _page(directory: Path, title: str, part: Found) -> str:
 
 
 def _claim(directory: Path, claim: Claim, finding: Finding) -> list[str]:
-    lines = [
-        f"## {claim.id}",
-        "",
-        f"*{claim.words}*",
-        "",
-        f"**{finding.verdict}**" + (f": {finding.words}." if finding.words else "."),
-    ]
+    words = f": {finding.words}" if finding.words else ""
+    lines = [f"## {claim.id}", "", f"*{claim.words}*", "", f"**{finding.verdict}**{words}."]
     if finding.repair and finding.condition:
         lines.append(f"The repaired form was checked under a condition: {finding.condition}.")
     lines += ["", "| evidence | what | speaks | extent | figures |", "|---|---|---|---|---|"]
@@ -135,7 +131,7 @@ def _automaton(directory: Path) -> list[str]:
     return ["![the automaton: a double circle accepts](EWD-REGEX-automaton.svg)", ""]
 
 
-def _is_block(value: Any) -> bool:
+def _is_block(value: Figure) -> bool:
     """Text that does not belong into a cell of a table."""
     return isinstance(value, str) and ("\n" in value or "*" in value)
 
@@ -150,8 +146,8 @@ def _figures(one: Evidence) -> str:
     return "; ".join(f"{key}: {_value(value)}" for key, value in shown.items())
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
+def _value(value: Figure) -> str:
+    if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_value(part)}" for key, part in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
@@ -162,33 +158,29 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _curves(key: str, value: Any) -> dict[str, dict[int, float]]:
+def _curves(key: str, value: Figure) -> dict[str, dict[int, float]]:
     """What can be drawn as a curve: numbers, or least and most, by a number."""
-    if not isinstance(value, dict) or len(value) < 5 or not all(isinstance(x, int) for x in value):
+    if not isinstance(value, Mapping) or len(value) < 5:
         return {}
-    if all(isinstance(y, int | float) for y in value.values()):
-        return {key: value} if len(set(value.values())) > 1 else {}
-    if all(isinstance(some, list) and some for some in value.values()):
-        least, most = ({x: pick(some) for x, some in value.items()} for pick in (min, max))
-        return {f"least {key}": least, f"most {key}": most}
+    numbers, several = dict[int, float](), dict[int, list[float]]()
+    for x, y in value.items():
+        if isinstance(x, int) and isinstance(y, int | float):
+            numbers[x] = y
+        elif isinstance(x, int) and isinstance(y, list) and y:
+            several[x] = [point for point in y if isinstance(point, int | float)]
+    if len(numbers) == len(value):
+        return {key: numbers} if len(set(numbers.values())) > 1 else {}
+    if len(several) == len(value) and all(several.values()):
+        return {
+            f"{name} {key}": {x: pick(some) for x, some in several.items()}
+            for name, pick in (("least", min), ("most", max))
+        }
     return {}
-
-
-def _figure(width: float, height: float) -> Any:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "peerlock"  # equal figures, equal files
-    from matplotlib import pyplot as plt
-
-    return plt.subplots(figsize=(width, height), layout="constrained")
 
 
 def plot(path: Path, curves: Mapping[str, Mapping[int, float]], title: str) -> None:
     """A small picture of some curves."""
-    from matplotlib import pyplot as plt
-
-    figure, axis = _figure(6.5, 3.4)
+    figure, axis = blank(6.5, 3.4)
     for at, (name, points) in enumerate(curves.items()):
         axis.plot(list(points), list(points.values()), "--" if at else "-", marker="x" if at else "o", label=name)
     wide = max(max(points) for points in curves.values()) > 50
@@ -198,13 +190,11 @@ def plot(path: Path, curves: Mapping[str, Mapping[int, float]], title: str) -> N
     axis.title.set_fontsize(9)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save(figure, path)
 
 
 def draw_automaton(path: Path, automaton: Automaton) -> None:
     """States from left to right by their distance from the start; a double circle accepts."""
-    from matplotlib import pyplot as plt
     from matplotlib.patches import Circle
 
     depth, queue = {0: 0}, [0]
@@ -219,23 +209,19 @@ def draw_automaton(path: Path, automaton: Automaton) -> None:
     at = {
         state: (2.2 * d, 1.6 * (len(row) - 1) / 2 - 1.6 * i) for d, row in rows.items() for i, state in enumerate(row)
     }
-    figure, axis = _figure(11, 5)
+    figure, axis = blank(11, 5)
     labels: dict[tuple[int, int], str] = {}
     for (source, letter), target in sorted(automaton.edges.items()):
         labels[source, target] = labels.get((source, target), "") + letter
     for (source, target), letters in labels.items():
         bend = 0.12 if at[target][0] > at[source][0] else 0.3
         style = {
-            "arrowstyle": "-|>",
-            "connectionstyle": f"arc3,rad={bend}",
-            "shrinkA": 17,
-            "shrinkB": 17,
-            "mutation_scale": 14,
-            "color": "0.4",
-        }
+            "arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}", "shrinkA": 17, "shrinkB": 17,
+            "mutation_scale": 14, "color": "0.4",
+        }  # fmt: skip
         axis.annotate("", xy=at[target], xytext=at[source], arrowprops=style)
         (x, y), (u, v) = at[source], at[target]
-        # A curve of this kind is farthest from its chord in the middle, by half of `bend` times its length.
+        # Such a curve is farthest from its chord in the middle, by half of `bend` times its length.
         axis.text((x + u) / 2 + bend * (v - y) / 2, (y + v) / 2 - bend * (u - x) / 2, letters, ha="center", va="center",
                   fontsize=11, family="monospace", bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none"})  # fmt: skip
     for state, (x, y) in at.items():
@@ -245,8 +231,7 @@ def draw_automaton(path: Path, automaton: Automaton) -> None:
     axis.set_aspect("equal")
     axis.axis("off")
     axis.margins(0.05)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save(figure, path)
 
 
 def fill_in(directory: Path, found: Found, *, full: bool) -> None:

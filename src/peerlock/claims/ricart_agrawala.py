@@ -1,45 +1,44 @@
-"""What the slides of Ricart and Agrawala claim, for the algorithm and its variations."""
+"""The claims of Ricart and Agrawala, for the algorithm and its variations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from peerlock.check.model import Model
-from peerlock.check.properties import Property, standard
+from msgspec.structs import replace
+
 from peerlock.claims.all_algorithms import IMPLICIT, REPAIRS, SUSPECTS, evidence
-from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, command, judge, run
+from peerlock.claims.evidence import Evidence, Finding, Lab, Run, Setup, command, judge, only, run
 from peerlock.claims.fairness import strongest
 from peerlock.claims.registry import claim
-from peerlock.contract import Members, NodeId
+from peerlock.contract import Members, NodeId, Shape
 from peerlock.sim.experiment import Experiment
 
 PAPER = "ricart-agrawala-1981"
 RA = "ricart-agrawala"
-THREE: dict[NodeId, Any] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
+THREE: dict[NodeId, Shape] = dict.fromkeys((1, 2, 3), Members((1, 2, 3), 1))
 ONE_BY_ONE = "one node at a time comes or goes (drivers queue changes)"
-COMES: dict[NodeId, Any] = {1: Members((1, 2), 1), 2: Members((1, 2), 1), 3: Members((2,), 1)}
+COMES: dict[NodeId, Shape] = {1: Members((1, 2), 1), 2: Members((1, 2), 1), 3: Members((2,), 1)}
+SAFE = ("mutual exclusion", "no deadlock", "assertions")
 
 
-def costs_in(lab: Lab, name: str, sizes: Sequence[int], allowed: Any, **settings: Any) -> list[Evidence]:
-    """Messages an entry over seeds; `allowed(cost, n)`."""
-    return [
-        lab.simulate(
-            f"messages an entry, N = {n}",
-            lab.seeds(15, 150),
-            lambda one: all(allowed(cost, one.n) for cost in one.costs),
-            algorithm=name,
-            nodes=n,
-            **settings,
-        )
-        for n in sizes
-    ]
+def costs_in(
+    lab: Lab, experiment: Experiment, sizes: Sequence[int], allowed: Callable[[int, int], bool]
+) -> list[Evidence]:
+    """Is `allowed(messages, n)` true of every entry, over seeds?"""
+
+    def good(one: Run) -> bool:
+        return all(allowed(cost, one.n) for cost in one.costs)
+
+    return lab.by_size(experiment, sizes, lab.seeds(15, 150), "messages an entry", good)
 
 
 @claim("RA-MSG", PAPER, "exactly 2(N-1) messages an entry")
 def ra_msg(lab: Lab) -> Finding:
-    found = [lab.count(Setup(RA, entries), lambda cost, n: cost == 2 * (n - 1)) for entries in ((3, 3), (2, 2, 2))]
-    return judge([*found, *costs_in(lab, RA, (2, 3, 6, 9), lambda cost, n: cost == 2 * (n - 1), delay="adversary:3")])
+    def exact(cost: int, n: int) -> bool:
+        return cost == 2 * (n - 1)
+
+    found = [lab.count(Setup(RA, entries), exact) for entries in ((3, 3), (2, 2, 2))]
+    return judge([*found, *costs_in(lab, Experiment(algorithm=RA, delay="adversary:3"), (2, 3, 6, 9), exact)])
 
 
 @claim("RA-FCFS", PAPER, "entries follow the order of (sequence number, node number)")
@@ -49,97 +48,63 @@ def ra_fcfs(lab: Lab) -> Finding:
     def by_number(one: Run) -> bool:
         """Of two that wait at the same time, the smaller pair enters first."""
         waiting: dict[NodeId, tuple[int, NodeId]] = {}
-        number: dict[NodeId, int] = {}
         for event in one.events:
             if event.event == "sent" and event.kind == "REQUEST":
-                number[event.node] = (event.fields or {})["n"]
-                waiting[event.node] = (number[event.node], event.node)
+                waiting[event.node] = ((event.fields or {})["n"], event.node)
             elif event.event == "entered":
                 mine = waiting.pop(event.node)
                 if any(other < mine for other in waiting.values()):
                     return False
         return True
 
-    pairs = lab.simulate(
-        "of two that wait, the smaller (number, node) enters first",
-        lab.seeds(30, 300),
-        by_number,
-        algorithm=RA,
-        nodes=4,
-        delay="adversary:3",
-        load="closed:2",
-    )
+    experiment = Experiment(algorithm=RA, nodes=4, delay="adversary:3", load="closed:2")
+    words = "of two that wait, the smaller (number, node) enters first"
+    pairs = lab.simulate(experiment, lab.seeds(30, 300), words, by_number)
     return judge([pairs, *found[-1:]], beside=found[-2::-1] if order else [])
 
 
 @claim("RA-BCAST", PAPER, "with broadcast: 1 REQUEST and N-1 REPLIES, so N")
 def ra_bcast(lab: Lab) -> Finding:
+    def kinds(one: Run) -> bool:
+        return one.metrics.by_kind() == {"REPLY": len(one.costs) * (one.n - 1), "REQUEST": len(one.costs)}
+
     name = f"{RA}-broadcast"
     found = [lab.count(Setup(name, entries), lambda cost, n: cost == n) for entries in ((2, 2), (1, 1, 1))]
-    for n in (2, 5, 9):
-        found.append(
-            lab.simulate(
-                f"1 REQUEST and N-1 REPLIES an entry, N = {n}",
-                lab.seeds(10, 100),
-                lambda one: one.metrics.by_kind() == {"REPLY": len(one.costs) * (one.n - 1), "REQUEST": len(one.costs)},
-                algorithm=name,
-                nodes=n,
-                delay="adversary:3",
-            )
-        )
-    return judge(found)
+    experiment = Experiment(algorithm=name, delay="adversary:3")
+    words = "1 REQUEST and N-1 REPLIES an entry"
+    return judge([*found, *lab.by_size(experiment, (2, 5, 9), lab.seeds(10, 100), words, kinds)])
 
 
 @claim("RA-IMPLICIT", PAPER, "with implicit replies (DEFERRED): 1(N-1) to 3(N-1), near 1(N-1) under light contention")
 def ra_implicit(lab: Lab) -> Finding:
-    name = f"{RA}-implicit"
+    name, n = f"{RA}-implicit", 5
     found = [lab.count(Setup(name, (2, 2), delay_bound=1), lambda cost, n: 1 <= cost <= 3)]
-    found += costs_in(lab, name, (2, 5, 8), lambda cost, n: n - 1 <= cost <= 3 * (n - 1), entries=20)
-    n = 5
-    light = run(algorithm=name, nodes=n, entries=40, load="poisson:0.001")
+    experiment = Experiment(algorithm=name, entries=20)
+    found += costs_in(lab, experiment, (2, 5, 8), lambda cost, n: n - 1 <= cost <= 3 * (n - 1))
+    light = run(Experiment(algorithm=name, nodes=n, entries=40, load="poisson:0.001"))
     mean = sum(light.costs) / len(light.costs)
-    found.append(
-        Evidence(
-            "simulated",
-            "mean under light contention, N = 5",
-            mean < 1.1 * (n - 1),
-            seeds=1,
-            figures={"mean": round(mean, 3), "N-1": n - 1},
-        )
-    )
-    return judge(found)
+    figures = {"mean": round(mean, 3), "N-1": n - 1}
+    words, good = "mean under light contention, N = 5", mean < 1.1 * (n - 1)
+    return judge([*found, Evidence("simulated", words, good, seeds=1, figures=figures)])
 
 
 @claim("RA-BOTH", PAPER, "both together: as low as 1")
 def ra_both(lab: Lab) -> Finding:
-    one = run(algorithm=f"{RA}-broadcast-implicit", nodes=5, load="poisson:0.001")
-    return judge(
-        [
-            lab.count(
-                Setup(f"{RA}-broadcast-implicit", (1, 0, 0), delay_bound=1),
-                lambda cost, n: cost == 1,
-                "one node alone: one message",
-            ),
-            Evidence(
-                "simulated",
-                "the least under light contention, N = 5",
-                min(one.costs) == 1,
-                seeds=1,
-                figures={"least": min(one.costs)},
-            ),
-        ]
-    )
+    name = f"{RA}-broadcast-implicit"
+    least = min(run(Experiment(algorithm=name, nodes=5, load="poisson:0.001")).costs)
+    words = "the least under light contention, N = 5"
+    return judge([
+        lab.count(Setup(name, (1, 0, 0), delay_bound=1), lambda cost, n: cost == 1, "one node alone: one message"),
+        Evidence("simulated", words, least == 1, seeds=1, figures={"least": least}),
+    ])  # fmt: skip
 
 
 @claim("RA-IMPLICIT-SAFE", PAPER, "implicit replies are safe")
 def ra_implicit_safe(lab: Lab) -> Finding:
     name = f"{RA}-implicit"
-    only = ["mutual exclusion"]
-    short = lab.explore(
-        [Setup(name, (1, 1), delay_bound=2, bound=2.0, options={"timeout": 3})],
-        only,
-        "a time-out of 3 with delays of up to 2",
-    )
+    exclusion = ["mutual exclusion"]
+    early = Setup(name, (1, 1), delay_bound=2, bound=2.0, options={"timeout": 3})
+    short = lab.explore([early], exclusion, "a time-out of 3 with delays of up to 2")
     exact = [
         Setup(name, entries, delay_bound=d, bound=float(d), fifo=fifo)
         for entries in ((2, 2), (1, 1, 1))
@@ -147,16 +112,10 @@ def ra_implicit_safe(lab: Lab) -> Finding:
         for fifo in (False, True)
         if not (len(entries) == 3 and d == 2 and not lab.full)
     ]
-    long = lab.explore(exact, only, "a time-out of twice the longest delay, which is 1 or 2")
-    paused = lab.simulate(
-        "a node pauses for longer than the time-out",
-        lab.seeds(20, 60),
-        lambda one: one.metrics.violations == 0,
-        algorithm=name,
-        nodes=3,
-        faults=("pause:2@1..20",),
-        hold="constant:2",
-    )
+    long = lab.explore(exact, exclusion, "a time-out of twice the longest delay, which is 1 or 2")
+    experiment = Experiment(algorithm=name, nodes=3, faults=("pause:2@1..20",), hold="constant:2")
+    words = "a node pauses for longer than the time-out"
+    paused = lab.simulate(experiment, lab.seeds(20, 60), words, lambda one: one.metrics.violations == 0)
     return judge([short, paused], given=[long], condition=f"{IMPLICIT}; a pause counts as delay")
 
 
@@ -172,16 +131,12 @@ def ra_rw(lab: Lab) -> Finding:
 
 
 def waits_of_1(increments: tuple[int, ...], entries: int) -> list[float]:
-    one = run(
-        algorithm=f"{RA}-priority",
-        nodes=4,
-        options={"increments": increments},
-        entries=entries,
-        load="closed:6",
-        hold="constant:1",
+    options = {"increments": increments}
+    experiment = Experiment(
+        algorithm=f"{RA}-priority", nodes=4, options=options, entries=entries, load="closed:6", hold="constant:1"
     )
     asked, waits = 0.0, []
-    for event in one.events:
+    for event in run(experiment).events:
         if event.node == 1 and event.event == "requested":
             asked = event.t
         elif event.node == 1 and event.event == "entered":
@@ -191,48 +146,37 @@ def waits_of_1(increments: tuple[int, ...], entries: int) -> list[float]:
 
 @claim("RA-PRIO", PAPER, "small increments for high priority and large for low")
 def ra_prio(lab: Lab) -> Finding:
-    entries = 300
     means = {}
     for increment in (1, 2, 5, 20, 100, 500):
-        waits = waits_of_1((increment, 1, 1, 1), entries)
+        waits = waits_of_1((increment, 1, 1, 1), 300)
         means[increment] = round(sum(waits) / len(waits), 3)
     preferred = all(mean > means[1] for increment, mean in means.items() if increment > 1)
-    preference = Evidence(
-        "simulated",
+    words, figures = (
         "mean wait of node 1 of 4 by its increment; the others count by 1",
-        preferred,
-        seeds=len(means),
-        figures={"mean wait by increment": means},
+        {"mean wait by increment": means},
     )
+    preference = Evidence("simulated", words, preferred, seeds=len(means), figures=figures)
     low = [Setup(f"{RA}-priority", (k, k, 1), options={"increments": (1, 1, 50)}) for k in (1, 2, 3)]
     starves = lab.passed_over(low)
     starves.what = "the lowest priority does not starve: how often it is passed over once everybody has its request"
     return judge([preference, starves])
 
 
-def changes(lab: Lab, shapes: dict[NodeId, Any], leavers: Sequence[tuple[NodeId, ...]], what: str) -> Evidence:
+def changes(lab: Lab, shapes: dict[NodeId, Shape], leavers: Sequence[tuple[NodeId, ...]], what: str) -> Evidence:
     setups = [
         Setup(f"{RA}-dynamic", (1, 1, 1), shapes=shapes, leavers=some, fifo=fifo)
         for some in leavers
         for fifo in (False, True)
     ]
-    return lab.explore(setups, ["mutual exclusion", "no deadlock", "assertions"], what)
+    return lab.explore(setups, SAFE, what)
 
 
 def comes_and_goes(lab: Lab, faults: tuple[str, ...]) -> Evidence:
     def good(one: Run) -> bool:
-        phases = {place.phase for place in one.world.places.values()}
-        return one.sound and phases <= {"idle", "left"}
+        return one.sound and {place.phase for place in one.world.places.values()} <= {"idle", "left"}
 
-    return lab.simulate(
-        f"{', '.join(faults)}",
-        lab.seeds(30, 150),
-        good,
-        algorithm=f"{RA}-dynamic",
-        nodes=4,
-        delay="adversary:4",
-        faults=faults,
-    )
+    experiment = Experiment(algorithm=f"{RA}-dynamic", nodes=4, delay="adversary:4", faults=faults)
+    return lab.simulate(experiment, lab.seeds(30, 150), ", ".join(faults), good)
 
 
 @claim("RA-JOIN", PAPER, "insertion: ALL-ME and ALL-SF hold while nodes join")
@@ -257,52 +201,35 @@ def ra_leave(lab: Lab) -> Finding:
     return judge([one, *seeds, crossing], given=[one, *seeds], condition=ONE_BY_ONE)
 
 
-def two_at_once(lab: Lab, shapes: dict[NodeId, Any], leavers: tuple[NodeId, ...], what: str) -> Evidence:
+def two_at_once(lab: Lab, shapes: dict[NodeId, Shape], leavers: tuple[NodeId, ...], what: str) -> Evidence:
     setup = Setup(f"{RA}-dynamic", (1, 1, 1), shapes=shapes, leavers=leavers, at_once=True)
-    seen = lab.look(setup, watch=_safely)
-    good = seen.finished and all(verdict == "holds" for verdict in seen.verdicts.values())
-    return Evidence("exhaustive", what, good, configurations=1, states=seen.states, counterexample=seen.script)
-
-
-def _safely(model: Model) -> list[Property]:
-    return [prop for prop in standard(model) if prop.name in ("mutual exclusion", "no deadlock", "assertions")]
+    return lab.watch(what, [setup], only(SAFE))
 
 
 @claim("RA-FAIL", PAPER, "failure: time-outs, ARE_YOU_THERE, YES_I_AM_HERE, notices: the rest go on after a crash")
 def ra_fail(lab: Lab) -> Finding:
     name = f"{RA}-failures"
 
-    def explored(printed: bool) -> list[Evidence]:
+    def explored(printed: bool) -> Evidence:
         setups = [Setup(name, entries, printed, delay_bound=1, crashes=1) for entries in ((1, 1), (1, 1, 1))]
-        return [
-            lab.explore(
-                setups, ["mutual exclusion", "no deadlock"], "one crash at any time, delays kept, every interleaving"
-            )
-        ]
+        words = "one crash at any time, delays kept, every interleaving"
+        return lab.explore(setups, ["mutual exclusion", "no deadlock"], words)
 
-    def simulated(printed: bool) -> list[Evidence]:
-        bad, count, times = None, 0, 40
-        for at in range(times):
-            for seed in (1, 2) if lab.full else (1,):
-                count += 1
-                experiment = Experiment(
-                    algorithm=name,
-                    nodes=4,
-                    delay="adversary:1",
-                    hold="constant:1",
-                    faults=(f"crash:2@{at / 2}",),
-                    as_printed=printed,
-                )
+    def simulated(printed: bool) -> Evidence:
+        against, seeds = None, (1, 2) if lab.full else (1,)
+        plain = Experiment(algorithm=name, nodes=4, delay="adversary:1", hold="constant:1", as_printed=printed)
+        for at in range(40):
+            experiment = replace(plain, faults=(f"crash:2@{at / 2}",))
+            for seed in seeds:
                 one = Run(experiment.prepare(), seed)
                 if not one.sound or [one.metrics.entries[j] for j in (1, 3, 4)] != [10, 10, 10]:
-                    bad = bad or command(experiment, seed)
-        return [
-            Evidence("simulated", "node 2 of 4 dies at one of 40 moments", bad is None, seeds=count, counterexample=bad)
-        ]
+                    against = against or command(experiment, seed)
+        words = "node 2 of 4 dies at one of 40 moments"
+        return Evidence("simulated", words, against is None, seeds=40 * len(seeds), counterexample=against)
 
     return judge(
-        [*explored(True), *simulated(True)],
-        repaired=[*explored(False), *simulated(False)],
+        [explored(True), simulated(True)],
+        repaired=[explored(False), simulated(False)],
         repair=REPAIRS[name],
         condition=SUSPECTS,
     )
@@ -311,9 +238,8 @@ def ra_fail(lab: Lab) -> Finding:
 @claim("RA-FAIL-SAFE", PAPER, "failure handling is safe")
 def ra_fail_safe(lab: Lab) -> Finding:
     name = f"{RA}-failures"
-    suspected = lab.explore(
-        [Setup(name, (1, 1))], ["mutual exclusion"], "time-outs at any time: a live node is suspected"
-    )
+    words = "time-outs at any time: a live node is suspected"
+    suspected = lab.explore([Setup(name, (1, 1))], ["mutual exclusion"], words)
     printed = evidence(lab, "ALL-ME", name, printed=True, clock=True)
     return judge(
         [*printed, suspected],

@@ -1,21 +1,26 @@
 """Table I of the authors' response, as a machine computes it.
 
-Fifteen figures: for three algorithms the messages an entry, and four delays in round trips (one way is 0.5). Every message
-takes one *hop*, and N = 2 to 7. How each column is read:
+The table has fifteen figures: for each of three algorithms the messages per entry, and four delays
+in round trips (one way is 0.5). Every message takes one *hop*, and N = 2 to 7. Each column is read
+so:
 
-- *messages*: of every entry, over seeds (and over all interleavings of small groups: CR-MSG, RA-MSG, RT-MSG).
-- *Note 1*, an average after the previous node's release, with the initial REQUESTs fully overlapped by that node's
-  acquisition and stay: everybody always waits and stays for long; the mean time from an exit to the next entry.
-- *Note 2*, the minimum from a quiescent network after initialization, and *Note 3*, the typical figure: after each node has
-  entered once in turn and all is quiet, one node asks, alone. The least over all nodes and all orders of entering is the
-  minimum. The most frequent figure over all nodes that did not enter last is the typical one: the node that entered last is
-  what Note 2 is about.
-- *Note 4*, the maximum until ANY critical section is granted, from a quiescent network: several ask, at times that are chosen
-  to do harm; the longest time from the first request until somebody, anybody, is inside. What matters of a time is its hop
-  and whether it is a moment before or after others in that hop, so a time is a hop and a *moment*, of which there are a few,
-  and the figure is the limit for moments that are infinitely close. For small N all such times are looked at, from every
-  order of having entered before; for larger N what a search from many starting points finds, and one schedule that was
-  built: there the figure is a lower bound.
+- *messages*: of every entry, over seeds. CR-MSG, RA-MSG and RT-MSG count them over all
+  interleavings of small groups.
+- *Note 1*, an average after the previous node's release, with the initial REQUESTs fully overlapped
+  by that node's acquisition and stay. Every node always waits and stays inside for long; the figure
+  is the mean time from an exit to the next entry.
+- *Note 2*, the minimum from a quiescent network after initialization. After each node has entered
+  once in turn and the network is quiet, one node asks. The figure is the least over all nodes and
+  all orders of entering.
+- *Note 3*, the typical figure. It is the most frequent one in the same runs, over all nodes that
+  did not enter last; the node that entered last is the subject of Note 2.
+- *Note 4*, the maximum until ANY critical section is granted, from a quiescent network. Several
+  nodes ask at times that are chosen to do harm; the figure is the longest time from the first
+  request until any node is inside. Of a time only two things matter: its hop, and whether it is a
+  moment before or after other times in that hop. So a time is a hop and one of a few *moments*, and
+  the figure is the limit for moments that are infinitely close. For small N all such times are
+  tried, after every order of entering. For larger N the figure is a lower bound: what a search from
+  many starting points finds, and one schedule that was built.
 """
 
 from __future__ import annotations
@@ -27,9 +32,12 @@ from math import factorial
 from random import Random
 from statistics import fmean
 
+from msgspec.structs import replace
+
 from peerlock.algorithms import choose
 from peerlock.claims.evidence import run
-from peerlock.contract import Effects, Members, NodeId
+from peerlock.contract import Effects, Members, NodeId, Wire
+from peerlock.sim.experiment import Experiment
 
 NEVER = -1
 ALGORITHMS = ("ricart-agrawala", "carvalho-roucairol", "ricart-agrawala-token")
@@ -37,12 +45,12 @@ SIZES = range(2, 8)
 
 
 class Hops:
-    """A complete network in which every message takes one hop, and somebody chooses when nodes ask."""
+    """A complete network in which every message takes one hop; the caller says when nodes ask."""
 
     def __init__(self, name: str, n: int, history: Sequence[NodeId] = ()) -> None:
         spec, nodes = choose(name), tuple(range(1, n + 1))
         self.nodes = {j: spec.start(j, Members(nodes, 1)) for j in nodes}
-        self.flight: list[tuple[int, NodeId, NodeId, object]] = []  # when it was sent
+        self.flight: list[tuple[int, NodeId, NodeId, Wire]] = []  # when it was sent, source, to, message
         self.now, self.moments = 0, 1  # a message takes so many moments
         self.entered: list[NodeId] = []
         for j in history:
@@ -51,25 +59,24 @@ class Hops:
     def alone(self, j: NodeId) -> int:
         """One node asks, enters and leaves, and all comes to rest; how many hops it waited."""
         self.entered = []
-        self.step(j, "request")
+        self.request(j)
         hops = 0
         while not self.entered:
             self.hop()
             hops += 1
-        self.step(j, "release")
+        out = Effects()
+        self.nodes[j].release(out)
+        self.carry_out(j, out)
         while self.flight:
             self.hop()
         return hops
 
-    def step(self, j: NodeId, what: str, *words: object) -> None:
+    def request(self, j: NodeId) -> None:
         out = Effects()
-        node = self.nodes[j]
-        if what == "request":
-            node.request("write", out)
-        elif what == "release":
-            node.release(out)
-        else:
-            node.receive(*words, out)
+        self.nodes[j].request("write", out)
+        self.carry_out(j, out)
+
+    def carry_out(self, j: NodeId, out: Effects) -> None:
         self.flight += [(self.now, j, to, message) for to, message in out.sent]
         if out.entered:
             self.entered.append(j)
@@ -80,10 +87,15 @@ class Hops:
         due = [sent for sent in self.flight if sent[0] == self.now - self.moments]
         self.flight = [sent for sent in self.flight if sent[0] != self.now - self.moments]
         for _, source, to, message in due:
-            self.step(to, "receive", source, message)
+            out = Effects()
+            self.nodes[to].receive(source, message, out)
+            self.carry_out(to, out)
 
     def first_grant(self, times: Sequence[int], moments: int) -> float:
-        """Round trips from the first request to the first entry, if node j asks at `times[j - 1]` = hop * moments + moment."""
+        """Round trips from the first request to the first entry.
+
+        Node j asks at `times[j - 1]`, which is hop * moments + moment.
+        """
         self.entered, self.moments, self.now = [], moments, -1
         asking = {j: time for j, time in enumerate(times, 1) if time != NEVER}
         first = min(asking.values())
@@ -91,7 +103,7 @@ class Hops:
             self.hop()
             for j, when in asking.items():
                 if when == time:
-                    self.step(j, "request")
+                    self.request(j)
             if self.entered:
                 return (time // moments - first // moments) / 2
         raise AssertionError("nobody ever enters")
@@ -99,19 +111,22 @@ class Hops:
 
 def messages(name: str, n: int) -> list[int]:
     """The costs of entries that occur, over seeds."""
-    found: set[int] = set()
+    plain, found = Experiment(algorithm=name, nodes=n, entries=6, delay="adversary:3", load="closed:1"), set[int]()
     for seed in range(1, 21):
-        found |= set(run(seed, algorithm=name, nodes=n, entries=6, delay="adversary:3", load="closed:1").costs)
+        found |= set(run(replace(plain, seed=seed)).costs)
     return sorted(found)
 
 
 def note_1(name: str, n: int) -> float:
-    busy = run(algorithm=name, nodes=n, entries=20, delay="constant:1", hold=f"constant:{3 * n}")
+    busy = run(Experiment(algorithm=name, nodes=n, entries=20, delay="constant:1", hold=f"constant:{3 * n}"))
     return round(fmean(busy.metrics.sync_delays) / 2, 6)
 
 
 def alone_after(name: str, n: int) -> tuple[list[float], list[float]]:
-    """Round trips of a lone request: of whoever entered last, and of the others, over (at least sixty) orders of entering."""
+    """Round trips of a lone request: of the node that entered last, and of the others.
+
+    Over all orders of entering, or over at least sixty.
+    """
     last: list[float] = []
     others: list[float] = []
     for history in list(permutations(range(1, n + 1)))[:: max(1, factorial(n) // 60)]:
@@ -139,7 +154,7 @@ def note_4(name: str, n: int, *, full: bool) -> tuple[float, bool]:
 
 
 def _climb(name: str, n: int, full: bool) -> float:
-    """Change the time of one node, keep what is no better for whoever waits; from several starting points."""
+    """Change one node's time, keep what makes the wait no shorter, begin again elsewhere."""
     random, best = Random(f"{name} {n}"), 0.0
     for _ in range(12 if full else 3):
         history = tuple(random.sample(range(1, n + 1), n))
@@ -157,11 +172,11 @@ def _climb(name: str, n: int, full: bool) -> float:
 
 
 def _staircases(n: int) -> list[tuple[int, ...]]:
-    """Each asks a moment before it would hear of the one before.
+    """Each node asks a moment before it would hear of the one before.
 
-    The second is what hurts Carvalho and Roucairol most. After 1, 2, ..., N have entered in turn, j has the permissions of all
-    below it. N-1 asks first; a moment before its answer comes, the request of N-2 takes one of its permissions away, which it
-    asks for again, and so on down to 1.
+    The second schedule hurts Carvalho and Roucairol most. After 1, 2, ..., N have entered in turn,
+    j has the permissions of all below it. N-1 asks first. A moment before its answer comes, the
+    request of N-2 takes one of its permissions away, so N-1 asks for it again, and so on down to 1.
     """
     at_once = tuple(n - 1 if j == n else n + j - 1 for j in range(1, n + 1))
     down = (*((n - 1 - j) * n + j for j in range(1, n)), NEVER)

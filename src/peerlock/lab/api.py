@@ -1,7 +1,8 @@
-"""What the page asks, and the answers: plain values in, plain values out, and a sentence for whatever is wrong.
+"""The questions of the page and their answers: plain values in, plain values out.
 
-A film that was shot is kept for a while, for the page asks for one state after the other. Nothing else is remembered: every
-question says all that is needed to answer it.
+The page asks for one state after the other, so a film that was shot is kept for a while. Nothing
+else is remembered: every question says all that is needed to answer it. Whatever is wrong becomes a
+sentence.
 """
 
 from __future__ import annotations
@@ -9,37 +10,41 @@ from __future__ import annotations
 import inspect
 import io
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec.structs import asdict
 
 from peerlock.algorithms import CATALOGUE
 from peerlock.check import counterexample
-from peerlock.check.model import Letter, Local, Model
+from peerlock.check.model import Inbox, Letter, Local, Model
 from peerlock.check.properties import Checks, finding, standard
 from peerlock.check.search import Search
-from peerlock.contract import NodeId
+from peerlock.contract import NodeId, Wire
 from peerlock.errors import TraceError, UsageError
-from peerlock.lab.film import MOST_NODES, Act, Film, Plan, at_frame, classes, shoot, show
+from peerlock.lab.answers import (
+    AtFrame,
+    Checked,
+    Compact,
+    Counters,
+    Entry,
+    Export,
+    Frames,
+    NodeState,
+    Procedure,
+    Question,
+    Shown,
+)  # fmt: skip
+from peerlock.lab.film import MOST_NODES, Film, Plan, at_frame, classes, shoot, show
 from peerlock.observe import diagram, metrics, shiviz
 from peerlock.sim.experiment import Experiment, Prepared
+from peerlock.sim.world import World
 from peerlock.trace import Event, Writer, retell
 
 KEPT = 8  # films
-MOST_STATES, MOST_SECONDS = 400_000, 20.0  # that the checker may take for a question of the page
-
-
-class Question(Struct, frozen=True, forbid_unknown_fields=True):
-    experiment: dict[str, Any]
-    acts: tuple[Act, ...] = ()
-    frames: int = 20_000
-    frame: int = 0
-    format: str = ""
-
+MOST_STATES, MOST_SECONDS = 400_000, 20.0  # of the checker, for a question of the page
 
 _films: OrderedDict[bytes, Film] = OrderedDict()
 
@@ -62,15 +67,15 @@ def film_of(plan: Plan) -> Film:
 
 
 def _written(experiment: Experiment) -> list[int]:
-    """When the user's own files that it names were last written."""
+    """When the user's own files were last written that an experiment names."""
     named = (experiment.algorithm.rpartition(":")[0], experiment.topology or "")
     return [path.stat().st_mtime_ns for path in map(Path, named) if path.is_file()]
 
 
-# -- answers -----------------------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
-def algorithms() -> list[dict[str, Any]]:
+def algorithms() -> list[Entry]:
     return [
         {
             "name": entry.name,
@@ -85,7 +90,7 @@ def algorithms() -> list[dict[str, Any]]:
     ]
 
 
-def film(question: Question) -> dict[str, Any]:
+def film(question: Question) -> Shown:
     plan = plan_of(question)
     found = film_of(plan)
     experiment = plan.experiment
@@ -98,15 +103,15 @@ def film(question: Question) -> dict[str, Any]:
             "claimed": spec.claimed.words if spec.claimed else "", "seed": experiment.seed, "fifo": experiment.fifo,
         },
         "procedures": procedures(spec.algorithm),
-        "frames": [[frame.t, [compact(event) for event in frame.events]] for frame in found.frames],
+        "frames": [(frame.t, [compact(event) for event in frame.events]) for frame in found.frames],
         "ended": found.ended,
         "refused": {str(number): why for number, why in found.refused.items()},
     }  # fmt: skip
 
 
-def procedures(algorithm: type) -> dict[str, dict[str, str]]:
+def procedures(algorithm: type) -> dict[str, Procedure]:
     """The algorithm's text, procedure by procedure: what it does in a sentence, and how."""
-    found = {}
+    found: dict[str, Procedure] = {}
     for each in classes(algorithm):
         for method in vars(each).values():
             if inspect.isfunction(method) and not method.__name__.startswith("__"):
@@ -119,27 +124,26 @@ def procedures(algorithm: type) -> dict[str, dict[str, str]]:
 
 
 def edges(prepared: Prepared) -> list[tuple[NodeId, NodeId]]:
-    """The lines of the network; none: everybody talks to everybody."""
+    """The lines of the network; none: every node is connected to every other."""
     network = prepared.topology
     if network.neighbours is None:
         return []
     return [(a, b) for a in network.nodes for b in network.around(a) if a < b]
 
 
-def compact(event: Event) -> list[Any]:
-    """[what, node, id, to or source, words]: a trace of 20,000 frames goes over the wire in a second."""
+def compact(event: Event) -> Compact:
     words = event.kind or event.mode or event.name or ""
     if event.kind and event.fields:
         words = diagram.label(event.kind, event.fields)
     return [event.event, event.node, event.id or 0, event.to if event.to is not None else event.source or 0, words]
 
 
-def state(question: Question) -> dict[str, Any]:
-    """What every node's variables are after a frame, and which of them it changed."""
+def state(question: Question) -> AtFrame:
+    """Every node's variables after a frame, and which of them the frame changed."""
     found = film_of(plan_of(question))
     frame = min(max(question.frame, 0), len(found.frames) - 1)
     before = found.state(frame - 1) if frame else {}
-    nodes = {}
+    nodes: dict[str, NodeState] = {}
     for node, change in sorted(found.state(frame).items()):
         old = before[node].state if node in before else change.state
         nodes[str(node)] = {
@@ -152,7 +156,7 @@ def state(question: Question) -> dict[str, Any]:
     return {"frame": frame, "nodes": nodes, "counters": counters(found, frame)}
 
 
-def counters(found: Film, frame: int) -> dict[str, Any]:
+def counters(found: Film, frame: int) -> Counters:
     counted = metrics.Metrics()
     events = [event for each in found.frames[: frame + 1] for event in each.events]
     retell([Event("run", about=found.about), *events, Event("end", found.frames[frame].t)], counted)
@@ -165,33 +169,28 @@ def counters(found: Film, frame: int) -> dict[str, Any]:
     }
 
 
-def export(question: Question) -> tuple[str, str]:
-    """A file, and its name."""
+def export(question: Question) -> Export:
     found = film_of(plan_of(question))
     events = found.trace
     name = found.plan.experiment.algorithm.rpartition("/")[2].replace(":", "-")
     match question.format:
         case "svg":
-            return diagram.svg(events), f"{name}.svg"
+            return {"text": diagram.svg(events), "name": f"{name}.svg"}
         case "trace":
             written = io.BytesIO()
             retell(events, Writer(written))
-            return written.getvalue().decode(), f"{name}.jsonl"
+            return {"text": written.getvalue().decode(), "name": f"{name}.jsonl"}
         case "shiviz":
-            return shiviz.log(events), f"{name}.log"
+            return {"text": shiviz.log(events), "name": f"{name}.log"}
         case "itf":
-            return msgspec.json.encode(itf(found)).decode(), f"{name}.itf.json"
+            return {"text": itf(found), "name": f"{name}.itf.json"}
         case other:
             raise UsageError(f"There is no export {other!r}; there are: svg, trace, shiviz, itf.")
 
 
-def exported(question: Question) -> dict[str, str]:
-    return dict(zip(("text", "name"), export(question), strict=True))
-
-
-def itf(found: Film) -> dict[str, Any]:
-    """The run in the Informal Trace Format, a state a frame, in the same variables as a counterexample's."""
-    flying: dict[tuple[int, NodeId], dict[str, Any]] = {}
+def itf(found: Film) -> str:
+    """The run in the Informal Trace Format, one state per frame, as counterexamples are written."""
+    flying: dict[tuple[int, NodeId], dict[str, str | NodeId]] = {}
     states = []
     for at, frame in enumerate(found.frames):
         for event in frame.events:
@@ -212,18 +211,18 @@ def itf(found: Film) -> dict[str, Any]:
             "where": {"#map": [[node, change.phase] for node, change in nodes.items()]},
             "messages": list(flying.values()),
         })  # fmt: skip
-    return {
+    return msgspec.json.encode({
         "#meta": {"format": "ITF", "description": found.plan.experiment.algorithm, "source": "peerlock lab"},
         "vars": ["action", "nodes", "where", "messages"],
         "states": states,
-    }
+    }).decode()  # fmt: skip
 
 
-def check(question: Question) -> dict[str, Any]:
-    """Can anything go wrong from here on, if everybody may still enter so often?
+def check(question: Question) -> Checked:
+    """Can anything go wrong from here on, if every node may still enter a few times?
 
-    Where an algorithm counts on time, a message takes at most one unit of it, and the search begins at the start: what a
-    run's clock says of messages and timers under way has no meaning in whole units.
+    Where an algorithm counts on time, a message takes at most one unit of it, and the search begins
+    at the start of the run: messages and timers under way have no due time in whole units.
     """
     plan = plan_of(question)
     world = at_frame(plan, question.frame)
@@ -247,7 +246,7 @@ def check(question: Question) -> dict[str, Any]:
     outcome = search.run(MOST_STATES, MOST_SECONDS)
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
     way = search.way_to(outcome.row) if outcome.row is not None else []
-    answer: dict[str, Any] = {
+    answer: Checked = {
         "verdicts": verdicts, "states": outcome.states, "finished": outcome.finished, "violated": outcome.violated,
         "steps": counterexample.steps(model, way), "entries": most, "from_start": timed,
     }  # fmt: skip
@@ -255,35 +254,31 @@ def check(question: Question) -> dict[str, Any]:
         answer["finding"] = finding(outcome.violated)
         events = counterexample.events(model, way, {"algorithm": prepared.spec.name})
         answer["frames"] = [
-            [float(at), [compact(event) for event in events if event.event != "run" and int(event.t) == at]]
+            (float(at), [compact(event) for event in events if event.event != "run" and int(event.t) == at])
             for at in range(len(way) + 1)
         ]
         answer["about"] = {
-            "algorithm": prepared.spec.name,
-            "nodes": len(model.nodes),
-            "edges": [],
-            "labels": {},
-            "claimed": "",
-        }
+            "algorithm": prepared.spec.name, "nodes": len(model.nodes), "edges": [], "labels": {}, "claimed": "",
+        }  # fmt: skip
         answer["procedures"] = {}
         answer["variables"] = [the_state(model, row) for row in [model.first, *(step.row for step in way)]]
         answer["itf"] = counterexample.itf(model, way, f"{prepared.spec.name}: {answer['finding']}")
     return answer
 
 
-def the_state(model: Model, row: Sequence[int]) -> dict[str, Any]:
-    """Of every node, as `state` says it of a run."""
-    nodes = {}
+def the_state(model: Model, row: Sequence[int]) -> dict[str, NodeState]:
+    """Every node's variables, as `state` answers for a run."""
+    nodes: dict[str, NodeState] = {}
     for at, node in enumerate(model.nodes):
         local = model.local(at, row[at])
-        state = {name: show(getattr(local.algorithm, name)) for name in local.algorithm.__struct_fields__}
+        state = {name: show(value) for name, value in asdict(local.algorithm).items()}
         nodes[str(node)] = {"phase": local.where, "state": state}
     return nodes
 
 
-def first_row(model: Model, world: Any) -> tuple[int, ...]:
+def first_row(model: Model, world: World) -> tuple[int, ...]:
     """The state of a running world as the start of an exploration."""
-    inboxes: dict[NodeId, list[tuple[int, NodeId, Any]]] = {node: [] for node in world.places}
+    inboxes: dict[NodeId, list[tuple[int, NodeId, Wire]]] = {node: [] for node in world.places}
     for _, number, place, source, message in world.queue:
         if source:
             inboxes[place.me].append((abs(number), source, message))
@@ -296,30 +291,27 @@ def first_row(model: Model, world: Any) -> tuple[int, ...]:
         local = column.local(Local(copy(place.algorithm), where, left, place.current.mode, timers))
         waiting = sorted(inboxes[column.node], key=lambda entry: entry[0])
         letters = [(source, column.letter(Letter(source, message))) for _, source, message in waiting]
+        inbox: Inbox = tuple(sorted(letter for _, letter in letters))
         if model.fifo:
-            inbox: tuple[Any, ...] = tuple(
-                (source, tuple(letter for other, letter in letters if other == source))
-                for source in sorted({source for source, _ in letters})
-            )
-        else:
-            inbox = tuple(sorted(letter for _, letter in letters))
+            sources = sorted({source for source, _ in letters})
+            inbox = tuple((source, tuple(letter for j, letter in letters if j == source)) for source in sources)
         first.append(column.cell(local, inbox))
     return (*first, *model.first[len(model.nodes) :])
 
 
-def framed(events: list[Event]) -> list[list[Any]]:
+def framed(events: Iterable[Event]) -> Frames:
     """Events of a trace as frames: one for each time."""
-    frames: list[list[Any]] = [[0.0, []]]
+    frames: Frames = [(0.0, [])]
     for event in events:
         if event.event == "run":
             continue
         if frames[-1][0] != event.t:
-            frames.append([event.t, []])
+            frames.append((event.t, []))
         frames[-1][1].append(compact(event))
     return frames
 
 
-def recorded(events: list[Event]) -> dict[str, Any]:
+def recorded(events: list[Event]) -> Shown:
     """A trace file as something to watch."""
     about = events[0].about or {}
     there = {
@@ -328,10 +320,9 @@ def recorded(events: list[Event]) -> dict[str, Any]:
         for node in (event.node, *(event.to if isinstance(event.to, list) else [event.to]))
         if node is not None and event.event != "run"
     } - {0}
-    if not all(1 <= node <= MOST_NODES for node in there):
-        raise TraceError(
-            f"the trace has a node {min(there) if min(there) < 1 else max(there)}: nodes are 1 to {MOST_NODES:,}."
-        )
+    low, high = min(there, default=1), max(there, default=1)
+    if low < 1 or high > MOST_NODES:
+        raise TraceError(f"the trace has a node {low if low < 1 else high}: nodes are 1 to {MOST_NODES:,}.")
     return {
         "about": {
             "algorithm": about.get("algorithm", "trace"), "nodes": max([about.get("nodes", 0), *there]),
@@ -343,4 +334,4 @@ def recorded(events: list[Event]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-__all__ = ["Question", "algorithms", "check", "export", "exported", "film", "recorded", "state"]
+__all__ = ["algorithms", "check", "export", "film", "recorded", "state"]

@@ -1,42 +1,42 @@
-"""A run, frame by frame, with what somebody did to it on the way.
+"""A run, frame by frame, with what the user did to it on the way.
 
-A run is a function of its experiment and its acts: *before frame 17 message 4 arrived at once; before frame 20 node 2 was
-killed*. So the whole run fits into an address, going back is running again up to there, and an act in the past is another
-list of acts: a fork. Nothing is ever undone.
+A run is a function of its experiment and its acts: *before frame 17 message 4 arrived at once;
+before frame 20 node 2 was killed*. So the whole run fits into an address, going back is running
+again up to there, and an act in the past is another list of acts: a fork. Nothing is ever undone.
 
-A frame is one thing that the simulator took from its queue: a message that arrived, or something that was due. Its events
-are those of a trace. States are kept as one entry for each node that a frame changed; what a node's variables were at any
-frame is found by bisection. Which of the algorithm's procedures ran is seen while they run, so it is what ran.
+A frame is one thing that the simulator took from its queue: a message that arrived, or something
+that was due. Its events are those of a trace. States are kept as one entry for each node that a
+frame changed, and a node's variables at any frame are found by bisection. The algorithm's
+procedures are noted while they run.
 
-Nodes die and start again as they please: that is how the world is. A message is lost only where the run survives it, since
-the papers' networks lose nothing; whether it does is found by running on. `drop` loses it all the same.
+Nodes die and start again at any act. A message is lost only where the run survives it, because the
+papers' networks lose nothing; running on shows whether it does. `drop` loses a message all the
+same.
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heapify, heappush
 from types import CodeType, FrameType
-from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from peerlock.contract import NodeId, State, Wire
 from peerlock.errors import PeerlockError, UsageError
 from peerlock.observe.metrics import Metrics
 from peerlock.observe.notebook import Trace
-from peerlock.sim.experiment import Experiment, Prepared
+from peerlock.sim.experiment import Experiment
 from peerlock.sim.workload import Work
 from peerlock.sim.world import Place, World
-from peerlock.trace import Event, Keeper, retell, told
+from peerlock.trace import About, Event, Keeper, retell, told
 from peerlock.user_algorithm import check_state
 
 MOST_FRAMES, MOST_NODES = 20_000, 1_000
-VERBS = ("deliver", "delay", "lose", "drop", "request", "release", "fire", "crash", "restart", "pause", "resume")
 
 
 class Act(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,15 +72,15 @@ class Change(Struct, frozen=True):
 
 class Film(Struct):
     plan: Plan
-    about: dict[str, Any]
+    about: About
     frames: list[Frame]
     changes: dict[NodeId, list[Change]]
-    ended: str = ""  # why there are no more frames: nothing was left to do, or a sentence
+    ended: str = ""  # why there are no more frames, as a sentence
     refused: dict[int, str] = field(default_factory=dict)  # acts that were not possible, by their place in the list
 
     @property
     def trace(self) -> Trace:
-        """All of it, as a trace."""
+        """The whole film, as a trace."""
         return Trace([Event("run", about=self.about), *(event for frame in self.frames for event in frame.events)])
 
     def _repr_svg_(self) -> str:
@@ -125,16 +125,15 @@ def at_frame(plan: Plan, frame: int) -> World:
 
 class _Camera:
     def __init__(self, plan: Plan) -> None:
-        prepared: Prepared = plan.experiment.prepare()
+        prepared = plan.experiment.prepare()
         keeper = Keeper()
-        self.world: World = prepared.world(None, [keeper])
-        about = dict(keeper.events[0].about or {})
-        self.film = Film(plan, about, [], {})
+        self.world = prepared.world(None, [keeper])
+        self.film = Film(plan, keeper.events[0].about or {}, [], {})
         self.events, self.seen = keeper.events, 1
         self.acts = sorted(enumerate(plan.acts), key=lambda entry: entry[1].at)
         self.codes = _procedures(type(next(iter(self.world.places.values())).algorithm))
         self.ran: dict[int, list[str]] = {}  # by the identity of the algorithm
-        self.shown: dict[NodeId, dict[str, tuple[Any, str]]] = {}
+        self.shown: dict[NodeId, dict[str, tuple[object, str]]] = {}
         self.problem = ""
         self.frame(0.0)  # the start
         try:
@@ -162,7 +161,7 @@ class _Camera:
                 ran.append(name)
 
     def harm(self) -> str:
-        """What went wrong: the algorithm gave up, two were inside, a node waits for ever."""
+        """What went wrong: an error, two nodes inside, or a node that waits for ever."""
         if self.problem:
             return self.problem.rstrip(".")
         counted = Metrics()
@@ -181,9 +180,7 @@ class _Camera:
                 more = self.world.step()
             if not more:
                 stuck = self.world.stuck()
-                self.film.ended = (
-                    f"Nothing is left to do, and {_nodes(stuck)} in vain." if stuck else "Nothing is left to do."
-                )
+                self.film.ended = f"Nothing is left to do{f', and {_nodes(stuck)} in vain' if stuck else ''}."
                 return
             self.frame(self.world.now)
         self.film.ended = f"The film ends after {most:,} frames; the run does not."
@@ -193,15 +190,13 @@ class _Camera:
         at = len(self.film.frames)
         frame = Frame(t, events, {})
         self.film.frames.append(frame)
-        touched = (
-            dict.fromkeys(event.node for event in events if event.node) if at else dict.fromkeys(self.world.places)
-        )
+        touched = dict.fromkeys(event.node for event in events if event.node) if at else self.world.places
         for node in touched:
             place = self.world.places[node]
             if id(place.algorithm) in self.ran:
                 frame.ran[node] = self.ran[id(place.algorithm)]
             before = self.film.changes.setdefault(node, [])
-            check_state(self.world.spec, place.algorithm)  # what changes in place would be shown as it was
+            check_state(self.world.spec, place.algorithm)  # a value that changes in place would be shown as it was
             state = self.state(node, place.algorithm)
             phase = place.phase if place.backlog is None else "stopped"
             now = Change(at, phase, state, tuple(sorted(place.timers)))
@@ -209,28 +204,26 @@ class _Camera:
                 before.append(now)
         self.ran.clear()
 
-    def state(self, node: NodeId, algorithm: Any) -> dict[str, str]:
-        """Its variables, written; what is the same value as before is not written again."""
-        before, now = self.shown.get(node, {}), {}
-        for name in algorithm.__struct_fields__:
-            value = getattr(algorithm, name)
+    def state(self, node: NodeId, algorithm: State) -> dict[str, str]:
+        """Its variables, written; the same value as before is not written again."""
+        before, now = self.shown.get(node, {}), dict[str, tuple[object, str]]()
+        for name, value in asdict(algorithm).items():
             known = before.get(name)
             now[name] = known if known is not None and known[0] is value else (value, show(value))
         self.shown[node] = now
         return {name: text for name, (_, text) in now.items()}
 
-    # -- acts ----------------------------------------------------------------------------------------------
+    # -- acts --------------------------------------------------------------------------------------
 
     def do_acts(self) -> None:
         while self.acts and self.acts[0][1].at <= len(self.film.frames):
             number, act = self.acts.pop(0)
             try:
-                done = getattr(self, act.verb)(act.what)
-                assert done is None
+                _DO[act.verb](self, act.what)
             except UsageError as problem:
                 self.film.refused[number] = str(problem)
             if self.seen < len(self.events):
-                self.frame(self.world.now)  # what somebody does is seen before anything comes of it
+                self.frame(self.world.now)  # an act is seen before anything comes of it
 
     def place(self, node: NodeId) -> Place:
         if node not in self.world.places:
@@ -242,7 +235,7 @@ class _Camera:
             raise UsageError(f"Node {node} is stopped: let it go on first.")
         return self.place(node)
 
-    def taken(self, id: int) -> tuple[float, int, Any, NodeId, Any]:
+    def taken(self, id: int) -> tuple[float, int, Place, NodeId, Wire]:
         """A message in flight, taken out of the queue."""
         for at, entry in enumerate(self.world.queue):
             if entry[3] and self.world.id_of(entry[1]) == id:
@@ -256,14 +249,12 @@ class _Camera:
         )
 
     def deliver(self, id: int) -> None:
-        _, number, place, source, message = self.taken(id)
-        if self.world.network.fifo:
-            for entry in self.world.queue:
-                if entry[3] == source and entry[2] is place and entry[1] < number:
-                    heappush(self.world.queue, (_, number, place, source, message))
-                    raise UsageError(
-                        "Here messages arrive in the order in which they were sent: an earlier one is under way."
-                    )
+        due, number, place, source, message = self.taken(id)
+        if self.world.network.fifo and any(
+            j == source and to is place and n < number for _, n, to, j, _ in self.world.queue
+        ):
+            heappush(self.world.queue, (due, number, place, source, message))
+            raise UsageError("Here messages arrive in the order in which they were sent: an earlier one is under way.")
         heappush(self.world.queue, (self.world.now, -number, place, source, message))
         self.world.rename(-number, id)
 
@@ -283,8 +274,6 @@ class _Camera:
     def lose(self, id: int) -> None:
         _, _, place, _, _ = self.taken(id)
         self.world.tell.lost(self.world.now, id, place.me)
-
-    drop = lose
 
     def request(self, node: NodeId) -> None:
         place = self.awake(node)
@@ -328,7 +317,15 @@ class _Camera:
         self.world.resume(node)
 
 
-def show(value: Any) -> str:
+_DO: Mapping[str, Callable[[_Camera, int], None]] = {
+    "deliver": _Camera.deliver, "delay": _Camera.delay, "lose": _Camera.lose, "drop": _Camera.lose,
+    "request": _Camera.request, "release": _Camera.release, "fire": _Camera.fire, "crash": _Camera.crash,
+    "restart": _Camera.restart, "pause": _Camera.pause, "resume": _Camera.resume,
+}  # fmt: skip
+VERBS = tuple(_DO)
+
+
+def show(value: object) -> str:
     if isinstance(value, frozenset):
         return "{" + ", ".join(map(str, sorted(value))) + "}"
     if isinstance(value, tuple):
@@ -339,7 +336,7 @@ def show(value: Any) -> str:
 
 
 def classes(algorithm: type) -> list[type]:
-    """What an algorithm is made of: its class, and those that it builds on."""
+    """The class of an algorithm, and the classes that it builds on."""
     return [each for each in algorithm.__mro__ if issubclass(each, State) and each is not State] or [algorithm]
 
 

@@ -1,14 +1,15 @@
-"""The page's server: files, questions and their answers, and what a live group says, over a WebSocket.
+"""The page's server: files, questions and their answers, and the status of a live group.
 
-On loopback unless told otherwise. Other users of this machine reach loopback, too, so every question must come with the
-token, which is in the address that the command prints. The page keeps it for its own origin, which a cookie would not do: a
-cookie goes to all ports of a host. The page itself and its files are no secret, so an address that another page
-leads to opens without the token in it.
+It listens on loopback unless told otherwise. Other users of this machine reach loopback, too, so
+every question must come with the token, which is in the address that the command prints. The page
+keeps it for its own origin. A cookie would not do: it goes to all ports of a host. The page and its
+files are no secret, so an address that another page links to opens without the token.
 
-A file of Python code is run only after the user has agreed to it: named it on the command line or in the form, or said yes
-to the page's question. The list of these files is here, where no address can change it.
+A file of Python code is run only after the user has agreed to it: named it on the command line or
+in the form, or said yes to the page's question. The list of these files is kept here, where no
+address can change it.
 
-The lab only reads: of a group it asks the status, and nothing that is done on the page reaches it.
+The lab only reads: it asks a group for its status, and nothing that is done on the page reaches it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import hmac
 import re
 import secrets
 import traceback
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -31,20 +32,21 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from peerlock.errors import PeerlockError
 from peerlock.lab import api as questions
-from peerlock.lab.api import Question
+from peerlock.lab.answers import Question, Shown
 from peerlock.user_algorithm import file_of, source
 
 T = TypeVar("T")
+Json: TypeAlias = Mapping[str, object]  # an answer: one JSON object
 STATIC = Path(__file__).with_name("static")
 LIVE_S = 0.5
-LARGEST = 64 * 2**20  # that anybody may send: a trace file may be dropped on the page
+LARGEST = 64 * 2**20  # bytes of a request: a trace file may be dropped on the page
 
-
-# The page is nobody's frame, and takes nothing from elsewhere.
+# The page cannot be framed, and loads nothing from elsewhere.
 ALONE = {
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -68,12 +70,12 @@ class Lab:
         self,
         *,
         names: Collection[str] = (),
-        status: Callable[[], Any] | None = None,
+        status: Callable[[], Json] | None = None,
         group: str = "",
-        trace: dict[str, Any] | None = None,
+        trace: Shown | None = None,
         agreed: Iterable[str] = (),
     ) -> None:
-        """`names` are what the server may be called; none: anything. `agreed` are algorithms whose files may be run."""
+        """`names`: of the server; none: any. `agreed`: algorithms whose files may be run."""
         self.token = secrets.token_urlsafe(24)
         self.names, self.status, self.group, self.trace = names, status, group, trace
         self.agreed: set[Path] = set()
@@ -82,9 +84,8 @@ class Lab:
                 self.agree(name)
 
     def app(self) -> Starlette:
-        asked: dict[str, Callable[[Question], Any]] = {
-            "film": questions.film, "state": questions.state, "check": questions.check,
-            "export": questions.exported,
+        asked: dict[str, Callable[[Question], Json]] = {
+            "film": questions.film, "state": questions.state, "check": questions.check, "export": questions.export,
         }  # fmt: skip
         return Starlette(
             routes=[
@@ -108,7 +109,7 @@ class Lab:
     # -- code of the user's own --------------------------------------------------------------------
 
     def agree(self, name: str) -> Path:
-        """The file that this name speaks of may be run from now on."""
+        """From now on the file that is part of this name may be run."""
         file = source(file_of(name) or "").resolve()
         self.agreed.add(file)
         return file
@@ -121,8 +122,8 @@ class Lab:
     async def agreeing(self, request: Request) -> Response:
         return await _answered(request, Agreement, lambda about: {"agreed": str(self.agree(about.file))})
 
-    def answering(self, answer: Callable[[Question], Any]) -> Callable[[Request], Any]:
-        def checked(question: Question) -> Any:
+    def answering(self, answer: Callable[[Question], Json]) -> Callable[[Request], Awaitable[Response]]:
+        def checked(question: Question) -> Json:
             self.check_agreed(questions.plan_of(question).experiment.algorithm)
             return answer(question)
 
@@ -158,7 +159,7 @@ class Lab:
             pass
 
 
-async def _answered(request: Request, form: type[T], answer: Callable[[T], Any]) -> Response:
+async def _answered(request: Request, form: type[T], answer: Callable[[T], Json]) -> Response:
     body = await _body(request)
     if body is None:
         return _json({"error": TOO_LARGE}, 413)
@@ -173,7 +174,7 @@ TOO_LARGE = f"The lab takes {LARGEST // 2**20} MB at most."
 
 
 async def _body(request: Request) -> bytes | None:
-    """What was sent; None: too much."""
+    """The body of a request; None: it is too large."""
     body = bytearray()
     async for part in request.stream():
         body += part
@@ -182,8 +183,8 @@ async def _body(request: Request) -> bytes | None:
     return bytes(body)
 
 
-async def _thought(answer: Callable[[], Any]) -> Response:
-    """An answer that takes a while, or a sentence: also for what should not have happened."""
+async def _thought(answer: Callable[[], Json]) -> Response:
+    """An answer that takes a while, or a sentence about what is wrong, also with the lab itself."""
 
     def found() -> Response:
         try:
@@ -202,7 +203,7 @@ async def _thought(answer: Callable[[], Any]) -> Response:
     return await asyncio.to_thread(found)
 
 
-# What the command line calls otherwise.
+# The page's words for options of the command line.
 _WORDS = {
     "--topology": "network", "-n": "nodes", "--nodes": "nodes", "--fifo": "“in order”", "--delay": "delays",
     "--load": "work", "--entries": "entries", "--seed": "seed", "--as-printed": "“as printed”",
@@ -214,17 +215,17 @@ def in_the_page(sentence: str) -> str:
     return re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda found: _WORDS.get(found[0], found[0]), sentence)
 
 
-def _json(value: Any, status: int = 200) -> Response:
+def _json(value: Json, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 class _Guard:
     """A question without the token, or from a page of another site, gets a sentence."""
 
-    def __init__(self, app: Any, token: str, names: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, token: str, names: Collection[str]) -> None:
         self.app, self.token, self.names = app, token, names
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         why = self.refuses(scope) if scope["type"] in ("http", "websocket") else ""
         if not why:
             await self.app(scope, receive, send)
@@ -234,10 +235,10 @@ class _Guard:
         else:
             await send({"type": "websocket.close", "code": 4403, "reason": why[:120]})
 
-    def refuses(self, scope: Any) -> str:
+    def refuses(self, scope: Scope) -> str:
         headers = {key.decode().lower(): value.decode("latin-1") for key, value in scope["headers"]}
         host, origin = headers.get("host", ""), headers.get("origin")
-        # A name that was made to point here is not ours.
+        # Another name may have been made to point here by a page of another site.
         if self.names and _name(host) not in self.names:
             return f"This lab is not called {host}."
         if origin is not None and origin.partition("://")[2] != host:
@@ -246,7 +247,8 @@ class _Guard:
         query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("token")
         if path.startswith("/static/") or (path == "/" and query is None):
             return ""  # nothing in there is a secret
-        # A browser's WebSocket has no headers of its own; of all other questions the address is no place for a token.
+        # A browser's WebSocket has no headers of its own. Other questions keep the token out of the
+        # address.
         by_address = path == "/" or scope["type"] == "websocket"
         given = (query or [""])[0] if by_address else headers.get("x-token", "")
         if hmac.compare_digest(given.encode(), self.token.encode()):

@@ -1,15 +1,15 @@
 """Space-time diagrams of a trace: in the terminal, and as SVG.
 
-Every node is a line; time runs down the page in the terminal and to the right in the SVG. A thin line is a node that is
-idle, a broken one waits, a thick one is inside. An arrow is a message. What a diagram cannot hold it says: events beyond a
-limit are left out with a count, never silently.
+Each node is a line; time runs down the page in the terminal and to the right in the SVG. The line
+is thin while the node is idle, broken while it waits and thick while it is inside. An arrow is a
+message. Events beyond a limit are left out, and their number is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -86,7 +86,7 @@ def _arrows(events: Sequence[Event], most: int) -> tuple[list[Arrow], float, int
     return order, end, left_out
 
 
-def label(kind: str, fields: dict[str, Any]) -> str:
+def label(kind: str, fields: Mapping[str, object]) -> str:
     """REQUEST 3: the name, and the numbers that tell it from others of its kind."""
     numbers = [str(value) for value in fields.values() if isinstance(value, int) and not isinstance(value, bool)]
     return " ".join([kind, *numbers])
@@ -128,13 +128,14 @@ def _spans(events: Iterable[Event], end: float) -> list[Span]:
     return spans
 
 
-# -- the terminal ------------------------------------------------------------------------------
+# -- the terminal ----------------------------------------------------------------------------------
 
-_LINE = {"": "│", "waiting": "┊", "read": "▒", "write": "█", "paused": "┆", "dead": " "}
+Look: TypeAlias = Literal["", "waiting", "read", "write", "paused", "dead"]
+_LINE: dict[Look, str] = {"": "│", "waiting": "┊", "read": "▒", "write": "█", "paused": "┆", "dead": " "}
 
 
 def text(events: Sequence[Event], most: int = 60) -> str:
-    """The diagram as text, one line an event, time downwards."""
+    """The diagram as text, one line per event, time downwards."""
     drawn = picture(events, most=10**9)
     width = max(12, *(len(arrow.label) + 5 for arrow in drawn.arrows)) if drawn.arrows else 12
     if width * len(drawn.nodes) > 150:
@@ -142,46 +143,57 @@ def text(events: Sequence[Event], most: int = 60) -> str:
     column = {node: 11 + at * width for at, node in enumerate(drawn.nodes)}
     rows = list(_rows(events))
     names = _place({column[node]: drawn.labels.get(node, str(node))[: width - 1] for node in drawn.nodes}, "     time")
-    lines, state = [drawn.title, names], dict.fromkeys(drawn.nodes, "")
-    paused: dict[NodeId, str] = {}
-    for t, what, became in rows[:most]:
-        if became == "as before":
-            state[what[0]] = paused.pop(what[0], "")
-        elif became is not None:
-            if became == "paused":
-                paused[what[0]] = state[what[0]]
-            state[what[0]] = became
-        lines.append(_row(t, what, state, column))
+    lines = [drawn.title, names]
+    state: dict[NodeId, Look] = dict.fromkeys(drawn.nodes, "")
+    paused: dict[NodeId, Look] = {}
+    for row in rows[:most]:
+        if row.became == "resumed":
+            state[row.node] = paused.pop(row.node, "")
+        elif row.became is not None:
+            if row.became == "paused":
+                paused[row.node] = state[row.node]
+            state[row.node] = row.became
+        lines.append(_row(row, state, column))
     if len(rows) > most:
         lines.append(f"... {len(rows) - most} more events; --most N shows more.")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _rows(events: Sequence[Event]) -> Iterable[tuple[float, Any, str | None]]:
-    """What gets a line of its own: when, a message or a node's doing, and what the node is then."""
+class Row(NamedTuple):
+    """An event with a line of its own: a message that arrives, or what a node does."""
+
+    t: float
+    node: NodeId  # or the source of the message
+    words: str
+    to: NodeId | None = None  # of the message
+    became: Look | Literal["resumed"] | None = None  # the node; None: it stays as it was
+
+
+def _rows(events: Sequence[Event]) -> Iterator[Row]:
     sent: dict[int, Event] = {}
     for event in events:
+        t, node = event.t, event.node
         match event.event:
             case "sent" | "broadcast":
                 sent[event.id or 0] = event
             case "received":
                 origin = sent.get(event.id or 0)
                 if origin is not None:
-                    yield event.t, (origin.node, event.node, label(origin.kind or "?", origin.fields or {})), None
+                    yield Row(t, origin.node, label(origin.kind or "?", origin.fields or {}), node)
             case "requested":
-                yield event.t, (event.node, _words(event)), "waiting"
+                yield Row(t, node, _words(event), became="waiting")
             case "entered":
-                yield event.t, (event.node, _words(event)), event.mode
-            case "left" | "resumed":
-                yield event.t, (event.node, _words(event)), "" if event.event == "left" else "as before"
-            case "restarted":
-                yield event.t, (event.node, _words(event)), ""
-            case "crashed" | "paused":
-                yield event.t, (event.node, _words(event)), "dead" if event.event == "crashed" else "paused"
+                yield Row(t, node, _words(event), became=event.mode)
+            case "left" | "restarted":
+                yield Row(t, node, _words(event), became="")
+            case "paused" | "resumed" as now:
+                yield Row(t, node, _words(event), became=now)
+            case "crashed":
+                yield Row(t, node, _words(event), became="dead")
             case "timeout" | "joined" | "leaving":
-                yield event.t, (event.node, _words(event)), None
+                yield Row(t, node, _words(event))
             case "lost":
-                yield event.t, (event.node, "never gets a message"), None
+                yield Row(t, node, "never gets a message")
 
 
 def _words(event: Event) -> str:
@@ -198,23 +210,22 @@ def _words(event: Event) -> str:
             return other
 
 
-def _row(t: float, what: Any, state: dict[NodeId, str], column: dict[NodeId, int]) -> str:
+def _row(row: Row, state: Mapping[NodeId, Look], column: Mapping[NodeId, int]) -> str:
     line = {at: _LINE[state[node]] for node, at in column.items()}
-    if len(what) == 3:
-        source, to, message = what
-        a, b = column[source], column[to]
+    a = column[row.node]
+    if row.to is not None:
+        b = column[row.to]
         left, right = min(a, b), max(a, b)
         shaft = ["─"] * (right - left - 1)
-        name = f" {message} "
+        name = f" {row.words} "
         if len(name) <= len(shaft):
             at = (len(shaft) - len(name)) // 2
             shaft[at : at + len(name)] = name
         line |= {left + 1 + at: mark for at, mark in enumerate(shaft)}
         line[b - 1 if b > a else b + 1] = "▶" if b > a else "◀"
     else:
-        node, words = what
-        line |= {column[node] + 2 + at: mark for at, mark in enumerate(words)}
-    return _place(line, f"{t:9.2f}")
+        line |= {a + 2 + at: mark for at, mark in enumerate(row.words)}
+    return _place(line, f"{row.t:9.2f}")
 
 
 def _place(marks: dict[int, str], start: str) -> str:
@@ -224,7 +235,7 @@ def _place(marks: dict[int, str], start: str) -> str:
     return "".join(line)
 
 
-# -- SVG ---------------------------------------------------------------------------------------
+# -- SVG -------------------------------------------------------------------------------------------
 
 _STYLE = """
   svg { background: #fff; font: 12px system-ui, sans-serif; }
@@ -310,7 +321,8 @@ def _svg_arrow(arrow: Arrow, left: float, scale: float, y: dict[NodeId, int], cr
     )
     name = ""
     if not crowded:
-        # A third of the way along: where arrows of one broadcast have parted and those to one node have not met.
+        # A third of the way along, arrows of one broadcast have parted and arrows to one node have
+        # not met.
         x, at = x1 + (x2 - x1) * 0.36, y1 + (y2 - y1) * 0.36
         name = f'<text class="name" x="{x:.1f}" y="{at:.1f}">{escape(arrow.label)}</text>'
     return (

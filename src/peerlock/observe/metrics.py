@@ -1,15 +1,17 @@
 """Figures of a run, folded from its events as they happen or from a trace file.
 
-Every message charges one entry, or is overhead; the message itself says which (`Wire.charged`). Charges plus overhead are
-all messages, counted until the network is empty. A message that charges a node which has no entry open (a token sent to
-somebody who does not want it) is overhead. A request that others pass on may still be under way when its origin has long
-begun the next entry: `Wire.asked` leads it to the right one.
+Every message charges one entry or is overhead; the message itself says which (`Wire.charged`).
+Charges plus overhead are all messages, counted until the network is empty. A message that charges a
+node without an open entry is overhead, such as a token for a node that does not want it. A request
+that others pass on may still be under way when its origin has begun the next entry; `Wire.asked`
+leads it to the right one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal, TypedDict
 
 from msgspec import Struct
 
@@ -28,13 +30,15 @@ class Cost(Struct, gc=False):
 
 
 class _Kind:
-    """One type of message: how many, and who pays, decided once instead of once a message."""
+    """One type of message: how many there are, and which node pays for them."""
 
     __slots__ = ("by", "count", "passed_on")
 
     def __init__(self, message: type[Wire]) -> None:
         self.count = 0
-        self.by = {Ask.charged: "source", Grant.charged: "to", Wire.charged: "nobody"}.get(message.charged, "message")
+        self.by: Literal["source", "to", "message"] = (
+            "source" if message.charged is Ask.charged else "to" if message.charged is Grant.charged else "message"
+        )
         self.passed_on = message.asked is not Wire.asked
 
 
@@ -55,7 +59,8 @@ class Metrics(Recorder):
         self._open: dict[NodeId | None, Cost] = {}  # the entry that a node has open
         self._asked: dict[tuple[NodeId, int], Cost] = {}  # (origin, number) -> entry
         self._left: float | None = None
-        # Most requests go to everybody: what the same sender sends again is only counted, and booked with the next other.
+        # Most requests go to all nodes. A message that its sender repeats is counted, and booked
+        # later.
         self._same: Wire | None = None
         self._same_from: NodeId = 0
         self._times = 0
@@ -86,7 +91,7 @@ class Metrics(Recorder):
         self.sent(t, id, node, node, message)
 
     def _book(self) -> None:
-        """Charge what was sent again and again."""
+        """Charge the message that was sent several times."""
         times, message, node = self._times, self._same, self._same_from
         if not times or message is None:
             return
@@ -133,7 +138,7 @@ class Metrics(Recorder):
         self._open.pop(node, None)
 
     def crashed(self, t: float, node: NodeId) -> None:
-        # Who died inside is inside no more: the others may go on.
+        # A node that died inside is inside no more: the others may go on.
         self.inside.pop(node, None)
 
     def restarted(self, t: float, node: NodeId) -> None:
@@ -153,14 +158,43 @@ class Metrics(Recorder):
         return [cost for cost in self.costs if cost.made]
 
     def by_kind(self) -> dict[str, int]:
-        kinds: dict[str, int] = {}
+        kinds = Counter[str]()
         for message, kind in self._kinds.items():
-            name = kind_of(message)
-            kinds[name] = kinds.get(name, 0) + kind.count
+            kinds[kind_of(message)] += kind.count
         return dict(sorted(kinds.items()))
 
 
-def quantiles(values: Sequence[float]) -> dict[str, float | None]:
+class PerEntry(TypedDict):
+    """None: there is nothing to measure, or the figure means nothing."""
+
+    min: int | None
+    mean: float | None
+    max: int | None
+
+
+class Quantiles(TypedDict):
+    p50: float | None
+    p99: float | None
+    max: float | None
+
+
+class Summary(TypedDict):
+    """The figures of one run, or of several together."""
+
+    entries: int
+    messages: int
+    messages_per_entry: PerEntry
+    overhead: int
+    by_kind: dict[str, int]
+    bytes_per_entry: float | None
+    wait: Quantiles
+    sync_delay: Quantiles
+    throughput: float | None  # entries per unit of time
+    fairness: float | None  # fewest over most entries of a node
+    violations: int
+
+
+def quantiles(values: Sequence[float]) -> Quantiles:
     """p50, p99 and max, by nearest rank; nothing to measure gives None."""
     if not values:
         return {"p50": None, "p99": None, "max": None}
@@ -169,7 +203,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float | None]:
     return {"p50": p50, "p99": p99, "max": ordered[-1]}
 
 
-def summary(runs: Sequence[Metrics], mean_only: bool = False) -> dict[str, Any]:
+def summary(runs: Sequence[Metrics], mean_only: bool = False) -> Summary:
     """The figures of one run or over several."""
     made = [cost for run in runs for cost in run.made]
     costs, entries = [cost.messages for cost in made], len(made)
@@ -177,18 +211,14 @@ def summary(runs: Sequence[Metrics], mean_only: bool = False) -> dict[str, Any]:
     overhead = messages - sum(costs)
     asked = {node for run in runs for node in run.entries}
     per_node = [sum(run.entries.get(j, 0) for run in runs) for j in asked]
-    kinds: dict[str, int] = {}
+    kinds = Counter[str]()
     for run in runs:
-        for kind, number in run.by_kind().items():
-            kinds[kind] = kinds.get(kind, 0) + number
-    per_entry: dict[str, float | None] = {
-        "min": min(costs, default=None),
-        "mean": sum(costs) / entries if entries else None,
-        "max": max(costs, default=None),
-    }
+        kinds.update(run.by_kind())
+    mean = sum(costs) / entries if entries else None
+    per_entry: PerEntry = {"min": min(costs, default=None), "mean": mean, "max": max(costs, default=None)}
     total_bytes = sum(cost.size for cost in made)
     if mean_only:
-        # Every message serves whoever waits further on: dividing all by all is the only fair figure.
+        # A message serves all nodes that wait further on, so all are divided by all.
         overhead = 0
         per_entry = {"min": None, "mean": messages / entries if entries else None, "max": None}
         total_bytes = sum(cost.size for run in runs for cost in (*run.costs, run.overhead))

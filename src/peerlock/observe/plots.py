@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-_PANELS: tuple[tuple[str, Callable[[dict[str, Any]], float | None]], ...] = (
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# The figures of one algorithm, as `peerlock compare --json` prints them; `x` is nodes or think
+# time.
+Row: TypeAlias = Mapping[str, Any]
+
+_PANELS: tuple[tuple[str, Callable[[Row], float | None]], ...] = (
     ("messages an entry", lambda row: row["messages_per_entry"]["mean"]),
     ("waiting time, median", lambda row: row["wait"]["p50"]),
     ("entries a unit of time", lambda row: row["throughput"]),
 )
 
 
-def compare_plot(
-    against_n: Sequence[dict[str, Any]], against_load: Sequence[dict[str, Any]], nodes: int, path: Path
-) -> None:
-    """Messages, waiting time and throughput, against N (above) and against load (below)."""
+def use_files() -> None:
+    """Plots go to files, and equal figures give equal files."""
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "peerlock"  # equal figures, equal files
+    mpl.rcParams["svg.hashsalt"] = "peerlock"
+
+
+def blank(width: float, height: float) -> tuple[Figure, Axes]:
+    """A picture without curves."""
+    use_files()
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, path: Path, dpi: float | None = None) -> None:
+    from matplotlib import pyplot as plt
+
+    figure.savefig(path, dpi=dpi or "figure", metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def compare_plot(against_n: Sequence[Row], against_load: Sequence[Row], nodes: int, path: Path) -> None:
+    """Messages, waiting time and throughput, against N (above) and against load (below)."""
+    use_files()
     from matplotlib import pyplot as plt
 
     names = list(dict.fromkeys(row["algorithm"] for row in against_n))
@@ -40,5 +67,4 @@ def compare_plot(
             axis.grid(alpha=0.3)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
-    figure.savefig(path, dpi=120, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
+    save(figure, path, dpi=120)

@@ -1,4 +1,4 @@
-// The whole run in the address: what to run, what was done to it, and where we are.
+// The whole run in the address: what to run, what was done to it, and the frame that is shown.
 
 const TEXT = ["algorithm", "topology", "delay", "load", "hold"],
   NUMBERS = ["nodes", "entries", "seed", "home"],

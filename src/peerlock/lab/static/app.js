@@ -1,4 +1,4 @@
-// The page: what is shown, and what somebody does to it.
+// The page: what is shown, and what the user does to it.
 import * as address from "./address.js";
 import { diagram, forgetColours, network } from "./draw.js";
 import { LESSONS } from "./lessons.js";
@@ -26,7 +26,7 @@ async function shoot(keepFrame = 0) {
   return film ? take(film, keepFrame) : false;
 }
 
-// A film has come: it is what is shown from now on. Acts that were not possible are no part of it.
+// A new film replaces the one that is shown. Acts that were not possible are no part of it.
 async function take(film, keepFrame) {
   const refused = Object.values(film.refused);
   S.from = null;
@@ -69,7 +69,7 @@ async function act(verb, what) {
   if (!film || run !== S.run) return;
   const why = film.refused[past.length];
   if (why) {
-    // Nothing has happened. What only the papers forbid can be done all the same.
+    // Nothing has happened. An act that only the papers forbid can be forced.
     const anyway = button("lose it all the same", "and see", () => act("drop", what));
     say(why, "", ...(/ would not survive it/.test(why) ? [anyway] : []));
     return;
@@ -80,7 +80,7 @@ async function act(verb, what) {
   S.strayed = true;
   if (!(await take(film, frame))) return;
   go(Math.min(S.target ?? frame + 1, S.run.last)); // who has gone on meanwhile stays there
-  if (forked) say("The run has forked here: what you did later is no part of it any more.", "good");
+  if (forked) say("The run has forked here: your later acts are no longer part of it.", "good");
 }
 
 function go(frame) {
@@ -107,7 +107,7 @@ function draw() {
   const began = performance.now();
   const drawn = diagram($("diagram-a"), S.run, S.frame, S.span, undefined, hits.arrows);
   if (S.other) {
-    // In step by the clock; when the first run is over the other one is shown to its end.
+    // Both runs follow one clock; when the first is over, the other is shown to its end.
     const over = S.frame === S.run.last;
     const beside = over ? S.other.last : S.other.frameAt(S.run.time(S.frame));
     diagram($("diagram-b"), S.other, beside, S.span, Math.max(S.run.time(S.frame), over ? S.other.time(beside) : 0));
@@ -142,7 +142,7 @@ function details() {
   tables(act);
 }
 
-// The address of what is shown. Who has left the path of a lesson has a run of his own.
+// The address of what is shown. A user who has left the path of a lesson has a run of their own.
 function here(more = {}) {
   const inLesson = S.view === "lessons" && !S.strayed;
   return address.write({
@@ -157,14 +157,14 @@ function here(more = {}) {
   });
 }
 
-// A run of one's own, by the form.
+// A run as the form describes it.
 async function own() {
   const before = [S.experiment, S.acts, S.beside];
   gather();
   S.acts = [];
   history.pushState(null, "", location.hash);
   S.strayed = true;
-  // The user has named the file himself; one that only an address has named is asked about.
+  // The user has named this file; the page asks about a file that only an address names.
   const agreed = S.experiment.algorithm !== typed || (await ask("agree", { file: typed }));
   if (!agreed || !(await shoot(0))) [S.experiment, S.acts, S.beside] = before;
 }
@@ -279,7 +279,7 @@ async function check(openIt = false) {
   $("verdict").append(make("span", { className: found.finished ? "good" : "unfinished", textContent: words }));
 }
 
-// The diagram as it is seen, on its background.
+// The diagram as it is shown, on its background.
 function png() {
   if (!S.run) return say("There is no run yet.");
   const drawn = $("diagram-a");
@@ -347,7 +347,7 @@ function lessons() {
 
 // -- views -----------------------------------------------------------------------------------------------------
 
-// Somebody's choice: the way back leads to where he was.
+// The user's choice of a view; the browser's way back leads to the view before.
 function turnTo(name) {
   history.pushState(null, "", location.hash);
   return view(name);
@@ -414,7 +414,7 @@ function gather() {
   S.beside = $("other").value;
 }
 
-// A network from a file says itself how many nodes it has.
+// A network from a file has its own number of nodes.
 function isFile(topology) {
   return /\.(gml|graphml)$/i.test(topology || "");
 }
@@ -449,7 +449,7 @@ function connect() {
     if (!S.run) return say("There is no run yet.");
     try {
       await navigator.clipboard.writeText(location.href);
-      say("The address is copied: whoever opens it with peerlock lab sees this run.", "good");
+      say("The address is copied: opened with peerlock lab, it shows this run.", "good");
     } catch {
       say(location.href, "good");
     }
@@ -530,7 +530,7 @@ function theme() {
   paint();
 }
 
-// As it was left, or as the system has it.
+// The theme as the user left it, or as the system has it.
 function firstTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = localStorage.getItem("theme") || (dark ? "dark" : "light");

@@ -1,4 +1,4 @@
-// The two pictures, on canvases: what is drawn is what can be seen, so long runs stay fluent.
+// The two pictures, on canvases. Only the visible part is drawn, so long runs stay fluent.
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let colours = null;
@@ -159,7 +159,7 @@ function line(c, colour, width, broken, x0, x1, y) {
   c.stroke();
 }
 
-// A message's name beside its arrow, at the first place where no other name stands; if there is none, it has none.
+// A message's name stands beside its arrow, at the first free place; without one it is left out.
 function label(c, colour, words, x0, y0, x1, y1, taken) {
   c.font = "10.5px system-ui, sans-serif";
   const half = c.measureText(words).width / 2 + 2;

@@ -1,4 +1,4 @@
-// Where the nodes of a network stand: on a circle, or, where the lines are drawn, so that lines are short and nodes apart.
+// Where the nodes of a network stand: on a circle, or with short lines and the nodes apart.
 
 export function positions(nodes, edges) {
   const found = [null];
@@ -16,7 +16,7 @@ function isRing(nodes, edges) {
   return edges.length === nodes && edges.every(([a, b]) => b === a + 1 || (a === 1 && b === nodes));
 }
 
-// Fruchterman and Reingold 1991: every two nodes repel, every line attracts, and it cools.
+// Fruchterman and Reingold 1991: every two nodes repel, every line attracts, and steps shrink.
 function spread(at, nodes, edges) {
   const ideal = 1.6 / Math.sqrt(nodes);
   const rounds = Math.max(30, Math.min(300, Math.round(2e7 / (nodes * nodes))));

@@ -1,4 +1,4 @@
-// A group as it lives: what its nodes say, twice a second, and what has changed since.
+// A live group: its status, twice per second, and what has changed since.
 
 import { $, make, token } from "./shared.js";
 
@@ -48,7 +48,7 @@ function notNow(sentence) {
   $("view-live").classList.toggle("stale", Boolean(last));
 }
 
-// Who does not answer may still hold what it held: that is not known, and not the same as having given it up.
+// A member that does not answer may still hold its locks: unknown is not the same as released.
 function withSilent(status) {
   if (!last) return status;
   const isMember = (node) => status.members.some((name) => node === name || node.startsWith(`${name} `));
@@ -102,7 +102,7 @@ function show(status) {
   seen = new Date();
 }
 
-// What has happened since the last time, in the order in which it must have.
+// What has happened since the last status, in the only order in which it can have happened.
 function news(status) {
   if (!last) return [];
   const found = [];

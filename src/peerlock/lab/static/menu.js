@@ -1,4 +1,4 @@
-// A small menu where somebody clicked: what can be done to this message, or to this node.
+// A small menu where the user clicked: what can be done to this message or this node.
 import { $, button, make } from "./shared.js";
 
 export function openMenu(event, title, choices) {

@@ -22,7 +22,7 @@ export function nodeVerbs(phase, timers = []) {
   ];
 }
 
-// Messages that may arrive next: all of them, or, where order is kept, the first on every way.
+// Messages that may arrive next: all, or where order is kept the first on each channel.
 export function arrivals(run, frame) {
   const flying = run.flight(frame);
   if (!run.about.fifo) return flying;
@@ -192,7 +192,7 @@ function procedure(found) {
   const parts = [];
   for (const [node, is] of Object.entries(found.nodes)) {
     const ran = is.ran.filter((name) => S.run.procedures[name]);
-    // `receive` only finds out which message it is; what it leads to says more.
+    // `receive` only finds out which message it is; the procedures that it calls say more.
     const telling = ran.length > 1 ? ran.filter((name) => !name.endsWith(".receive")) : ran;
     if (telling.length) parts.push(make("p", {}, make("b", { textContent: `At node ${S.run.name(node)}` })));
     for (const name of telling) {
@@ -208,6 +208,6 @@ function procedure(found) {
       );
     }
   }
-  const none = S.run.fixed ? "Only runs show their procedures." : "Nothing of the algorithm ran in this step.";
+  const none = S.run.fixed ? "A recorded trace has no procedures." : "No procedure of the algorithm ran in this step.";
   $("procedure").replaceChildren(...(parts.length ? parts : [make("p", { className: "soft", textContent: none })]));
 }

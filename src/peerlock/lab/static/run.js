@@ -1,4 +1,4 @@
-// A film as the page draws it: messages, spans of waiting and being inside, and where everything is at a moment.
+// A film as the page draws it: messages, spans of waiting and of being inside, and all positions.
 import { positions } from "./layout.js";
 
 export class Run {
@@ -92,7 +92,7 @@ export class Run {
     return low;
   }
 
-  // Messages whose sending is not before `t0` minus the longest way, up to `t1`: sorted as they were sent.
+  // Messages sent from `t0` minus the longest delay up to `t1`, in the order of sending.
   between(t0, t1) {
     const from = this.firstSentAfter(t0 - this.longest);
     const found = [];

@@ -1,4 +1,4 @@
-// What all parts of the page share: what is shown, how to ask the server, and how to say something.
+// Shared by all parts of the page: what is shown, questions to the server, messages to the user.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -39,7 +39,7 @@ export function say(sentence, tone = "", ...more) {
   box.className = tone;
 }
 
-// What has the focus is made anew with its list: then its successor at the same place has it.
+// A list is made anew: the element at the place of the one with the focus gets the focus.
 export function keepingFocus(id, change) {
   const box = $(id);
   const all = () => [...box.querySelectorAll("button")];
@@ -48,7 +48,8 @@ export function keepingFocus(id, change) {
   if (at >= 0) all()[Math.min(at, all().length - 1)]?.focus({ preventScroll: true });
 }
 
-// The token comes once with the address, and is kept for this origin alone: a cookie would go to all ports of the host.
+// The token comes once with the address and is kept for this origin alone. A cookie would go to all
+// ports of the host.
 const given = new URLSearchParams(location.search).get("token");
 if (given) {
   localStorage.setItem("token", given);
@@ -57,7 +58,7 @@ if (given) {
 export const token = () => localStorage.getItem("token") || "";
 
 let waiting = 0;
-// What takes a while is seen to take a while.
+// A question that takes a while is shown as such.
 export async function ask(what, body, raw = false) {
   waiting++;
   const late = setTimeout(() => ($("busy").hidden = false), 500);
@@ -85,7 +86,7 @@ async function asked(what, body, raw) {
   try {
     found = await answer.json();
   } catch {
-    // what is not JSON has no sentence
+    // an answer that is not JSON has no sentence
   }
   if (found?.agree) {
     const agree = async () => (await ask("agree", { file: found.agree })) && S.again();
