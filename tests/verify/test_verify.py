@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from peerlock.verify.history import Belief, beliefs, judge, overlaps
-from peerlock.verify.log import Line
+from peerlock.verify.log import Line, read
 from peerlock.verify.plan import Plan
 from peerlock.verify.run import await_grants, judged, staged, start_all
 
@@ -163,3 +163,11 @@ def test_overlaps_and_fences() -> None:
     verdict, _ = judge(logs, {}, 1)
     assert (verdict.fences_out_of_order, verdict.stale_writes_accepted, verdict.lost_updates) == (1, 1, 1)
     assert not verdict.ok
+
+
+def test_half_a_line_is_left_out(tmp_path: Path) -> None:
+    log, whole = tmp_path / "log", b'{"t":1.5,"pid":1,"what":"granted","fence":7}\n'
+    log.write_bytes(whole + whole[:20])
+    assert read(log) == [Line(1.5, 1, "granted", fence=7)]
+    for last in range(1, len(whole)):  # from within a line on
+        assert read(log, last) == []

@@ -30,14 +30,15 @@ def line(t: float, pid: int, what: str, more: dict[str, float | str | list[str] 
 
 
 def decoded(data: bytes) -> Iterator[Line]:
-    """The lines of a log. Half a line, of a process that was killed, is left out."""
+    """The lines of a log. Half a line is left out: its process was killed, or it was not read from its start."""
     for text in data.splitlines():
-        try:
-            yield msgspec.json.decode(text, type=Line)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            continue
+        if text.startswith(b"{"):
+            try:
+                yield msgspec.json.decode(text, type=Line)
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError:
+                continue
 
 
 def read(path: Path, last: int | None = None) -> list[Line]:
