@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 import msgspec
 import typer
+from msgspec.structs import replace
 from rich.table import Table
 
 from peerlock.algorithms import CATALOGUE
@@ -24,16 +25,6 @@ from peerlock.user_algorithm import find
 
 # No node joins, leaves or dies in a comparison, so these two would only repeat their base.
 LEFT_OUT = ("ricart-agrawala-dynamic", "ricart-agrawala-failures")
-
-
-class Work(TypedDict):
-    """The same for every algorithm, in one place of the table or the plot."""
-
-    entries: int
-    delay: str
-    hold: str
-    nodes: int
-    load: str
 
 
 @app.command()
@@ -68,11 +59,11 @@ def compare(
     check_output(plot, ".png", ".svg")
     seeds = numbers(seed, "seed")
     many, times = numbers(sizes, "number of nodes"), numbers(thinks, "think time")
-    base = Work(entries=entries, delay=delay, hold=hold, nodes=nodes, load=load)
-    jobs: list[tuple[str, int, Work]] = [("table", 0, base)]
+    base = Experiment(algorithm="", nodes=nodes, entries=entries, load=load, delay=delay, hold=hold)
+    jobs = [("table", 0, base)]
     if plot:
-        jobs += [("against_n", n, {**base, "nodes": n}) for n in many]
-        jobs += [("against_load", think, {**base, "load": f"closed:{think}"}) for think in times]
+        jobs += [("against_n", n, replace(base, nodes=n)) for n in many]
+        jobs += [("against_load", think, replace(base, load=f"closed:{think}")) for think in times]
     everything = [(name, *job) for job in jobs for name in chosen]
     found: dict[str, list[tuple[int, Report]]] = {"table": [], "against_n": [], "against_load": []}
     for name, what, x, work in progress(everything, "compare", len(everything)):
@@ -90,10 +81,10 @@ def compare(
             console().print(f"The plot is in {plot}.")
 
 
-def _figures(name: str, seeds: list[int], work: Work) -> Report:
+def _figures(name: str, seeds: list[int], work: Experiment) -> Report:
     # On a complete network all can be compared; only the ring needs its ring.
     topology = "complete" if find(name).needs.shape is Neighbours else None
-    prepared = Experiment(algorithm=name, topology=topology, **work).prepare()
+    prepared = replace(work, algorithm=name, topology=topology).prepare()
     runs: list[Metrics] = []
     stuck: dict[int, list[int]] = {}
     for seed in seeds:
