@@ -52,7 +52,7 @@ check-views: $(VENV)/test
 
 # Ten real processes, killed, stopped and started again, a minute a seed.
 torture: $(VENV)/test
-	$(BIN)/python -m peerlock.bench.torture --seconds 60 --seeds 1,2,3
+	$(BIN)/python -m benchmarks.torture --seconds 60 --seeds 1,2,3
 
 # Whole nodes with leases, voters and stores, on two cores: half an hour; and all night long, in pieces of that.
 sim-leases: $(VENV)/test

@@ -22,7 +22,7 @@ from peerlock.bench.crowd import ENTRIES, EPOCH, HOLDS, MESSAGES, STATE, WAITS, 
 from peerlock.errors import PeerlockError
 from peerlock.node.wire_algorithms import ON_THE_WIRE, wire_algorithm
 
-PEOPLE, HOLD_US = 5, 300
+PROCESSES, HOLD_US = 5, 300
 
 
 def formula(algorithm: str, n: int) -> str:
@@ -39,19 +39,19 @@ def shown(crowd: Crowd, left: float) -> Table:
     table = Table(title=f"{crowd.algorithm}: {left:4.1f} s left, the number is {board[0]:,}")
     for column in ("process", "pid", "state", "entries", "messages per entry", "epoch"):
         table.add_column(column, justify="right" if column in ("entries", "messages per entry", "epoch") else "left")
-    for person in crowd.people:
-        entries = board.row(person.number, ENTRIES)
-        state = board.row(person.number, STATE)
-        dead = person.process.poll() is not None
+    for one in crowd.processes:
+        entries = board.row(one.number, ENTRIES)
+        state = board.row(one.number, STATE)
+        dead = one.process.poll() is not None
         words = "[red]killed[/]" if dead else "[green]holds[/]" if state == HOLDS else "waits" if state == WAITS else ""
-        each = f"{board.row(person.number, MESSAGES) / entries:.2f}" if entries else ""
+        each = f"{board.row(one.number, MESSAGES) / entries:.2f}" if entries else ""
         table.add_row(
-            str(person.number + 1),
-            str(person.process.pid),
+            str(one.number + 1),
+            str(one.process.pid),
             words,
             f"{entries:,}",
             each,
-            str(board.row(person.number, EPOCH)),
+            str(board.row(one.number, EPOCH)),
         )
     return table
 
@@ -64,18 +64,18 @@ def totals(crowd: Crowd) -> tuple[int, int]:
 def show(algorithm: str, seconds: float, console: Console) -> tuple[Account, tuple[int, int]]:
     """The account at the end, and the entries and messages before the kill."""
     with tempfile.TemporaryDirectory(prefix="peerlock-demo-") as place:
-        crowd = Crowd(Path(place), "demo", algorithm, PEOPLE, hold_us=HOLD_US)
+        crowd = Crowd(Path(place), "demo", algorithm, PROCESSES, hold_us=HOLD_US)
         began, before = time.monotonic(), (0, 0)
         with Live(shown(crowd, seconds), console=console, refresh_per_second=8) as live:
             while (passed := time.monotonic() - began) < seconds:
                 time.sleep(0.05)
                 live.update(shown(crowd, seconds - passed))
-                holders = [person for person in crowd.people if crowd.board.row(person.number, STATE) == HOLDS]
+                holders = [one for one in crowd.processes if crowd.board.row(one.number, STATE) == HOLDS]
                 if not before[0] and passed > seconds / 2 and holders:
                     before = totals(crowd)
                     crowd.kill(holders[0])
             live.update(shown(crowd, 0.0))
-        crowd.people = [person for person in crowd.people if person.process.poll() is None]
+        crowd.processes = [one for one in crowd.processes if one.process.poll() is None]
         return crowd.end(), before
 
 
@@ -105,8 +105,8 @@ def main() -> int:
             f"99 % within {account.hand_over_us[1]:,.0f} us"
         )
         for n, words, count, sent in (
-            (PEOPLE, "before", entries, messages),
-            (PEOPLE - 1, "after", account.entries - entries, account.messages - messages),
+            (PROCESSES, "before", entries, messages),
+            (PROCESSES - 1, "after", account.entries - entries, account.messages - messages),
         ):
             each = f"{sent / count:.2f}" if count else "-"
             console.print(f"messages per entry {words} the kill, {n} nodes: {each}; the paper: {formula(algorithm, n)}")

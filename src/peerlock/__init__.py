@@ -4,10 +4,10 @@
         async with node.lock("orders") as hold:
             ...
 
-`join` and what it returns are for asyncio. `peerlock.sync` has the same for threads, and `peerlock.testing` has groups in
-memory. The classic algorithms that the nodes run can be simulated (`peerlock.sim`), checked over every interleaving
-(`peerlock.check`) and compared with what their papers claim (`peerlock.claims`). `peerlock.contract` is for authors of
-algorithms.
+`join` and what it returns are for asyncio. `peerlock.sync` has the same for threads, and
+`peerlock.testing` has groups in memory. The classic algorithms that the nodes run can be simulated
+(`peerlock.sim`), checked over every interleaving (`peerlock.check`) and compared with the claims of
+their papers (`peerlock.claims`). `peerlock.contract` is for authors of algorithms.
 """
 
 from __future__ import annotations

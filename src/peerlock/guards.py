@@ -1,16 +1,17 @@
 """Resources that refuse a late holder.
 
-A process can be stopped between looking at its hold and writing: no lock can help there, only the resource can. Each
-hold has a fence, and of two holds that exclude each other the later one has the larger. So a resource that remembers
-the largest fence it has seen, and refuses smaller ones, is never changed by somebody whose lock has become another's.
+A process can be stopped between its last look at the hold and its write. No lock can help there, only
+the resource can. Each hold has a fence, and of two holds that exclude each other the later one has the
+larger fence. So a resource that remembers the largest fence it has seen, and refuses smaller ones, is
+never changed by a process whose lock was granted to another one since.
 
-**Show the fence when you begin, not only when you write.** Who reads, thinks and writes must be the last one who has
-read. If the resource hears of a new holder only with its write, a late one can still write between that holder's
-reading and writing, and what it wrote is lost. So the first thing that a holder does is to take the resource with its
-fence.
+**Show the fence when you begin, not only when you write.** A holder that reads and then writes must be
+the last one to have read. If the resource hears of a new holder only with its write, a late holder can
+still write between the new holder's read and write, and that late write is lost. So a holder first
+takes the resource with its fence.
 
     with node.lock("orders") as hold:
-        data = guarded.take(hold.fence)  # from now on whoever had the lock before is refused
+        data = guarded.take(hold.fence)  # from now on earlier holders are refused
         ...
         guarded.write(hold.fence, changed)
 
@@ -32,13 +33,12 @@ HEAD = b"peerlock fence "
 
 
 class GuardedFile:
-    """A file with a fence in its first line. Everybody who writes it must write it through this class.
+    """A file with a fence in its first line. All processes must write it through this class.
 
-    The comparison and the writing happen under a lock of the file system, which is held for no longer than that. If
-    its holder is stopped there, the others wait: nothing is lost. If its holder is killed there, the lock is free, also
-    if a child that it has forked lives on. That lock lies beside the file itself, so that it is
-    the same by whatever links the file is reached. On a network file system that does not have such locks this is no
-    protection.
+    The comparison and the write happen under a lock of the file system. If a process is stopped there,
+    the others wait: nothing is lost. If it is killed there, the lock is free, even if a forked child
+    lives on. The lock lies beside the file itself, so it is the same for all links to the file. A network
+    file system without such locks gives no protection.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -47,7 +47,7 @@ class GuardedFile:
         self.path = Path(path)
 
     def read(self) -> tuple[int, bytes]:
-        """The fence of who took it or wrote it last, and what is in it; 0 and nothing if nobody has."""
+        """The fence of the last `take` or `write`, and the contents; 0 and nothing if there was none."""
         return self._read(self.path)
 
     def _read(self, path: Path) -> tuple[int, bytes]:
@@ -61,7 +61,7 @@ class GuardedFile:
         return int(head[len(HEAD) :]), body
 
     def take(self, fence: int) -> bytes:
-        """The contents. From now on a smaller fence is refused. `StaleFence` if this fence is smaller than one seen before."""
+        """The contents. From now on a smaller fence is refused. `StaleFence` if a larger one was seen before."""
         self._check(fence)
         with self._alone() as path:
             last, data = self._read(path)
@@ -108,7 +108,7 @@ class GuardedFile:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[Path]:
-        """Where the file is (a link to it stays one), while nobody else compares or writes."""
+        """The path of the file (a link stays a link), while no other process compares or writes."""
         path = self.path.resolve()
         fd = open_locked(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o666, wait=True)
         try:

@@ -1,64 +1,64 @@
-"""Metrics for Prometheus: numbers that a node counts anyway, read when somebody asks.
+"""Metrics for Prometheus: numbers that a node counts anyway, read when Prometheus asks.
 
     from peerlock.prometheus import Metrics
     prometheus_client.REGISTRY.register(Metrics(node))
 
-Nothing is added to the way of an entry: the core counts in plain integers.
+They cost an entry nothing: the core counts in plain integers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from peerlock.errors import UsageError, shown
 
 if TYPE_CHECKING:
-    from peerlock.net.node import BaseNode
+    from prometheus_client import Metric
+
+    from peerlock.net.aio.node import Node as AioNode
+    from peerlock.net.threads.node import Node as ThreadsNode
+
+Node: TypeAlias = "AioNode | ThreadsNode"
 
 
-def _client() -> Any:
+def _check_installed() -> None:
     try:
-        import prometheus_client
+        import prometheus_client  # noqa: F401
     except ModuleNotFoundError:
         raise UsageError("Metrics need prometheus-client: pip install 'peerlock[metrics]'.") from None
-    return prometheus_client
 
 
 class Metrics:
     """A collector for `prometheus_client`: register it with any registry of that library."""
 
-    def __init__(self, node: BaseNode[Any]) -> None:
-        _client()
+    def __init__(self, node: Node) -> None:
+        _check_installed()
         self.node = node
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         core = self.node._shell.core
         table = core.table
         labels, values = ["group", "node"], [self.node.group, self.node.name]
 
-        def counter(name: str, words: str, value: float) -> Any:
-            family = CounterMetricFamily(f"peerlock_{name}", words, labels=labels)
-            family.add_metric(values, value)
-            return family
-
-        def gauge(name: str, words: str, value: float) -> Any:
-            family = GaugeMetricFamily(f"peerlock_{name}", words, labels=labels)
-            family.add_metric(values, value)
-            return family
-
-        yield counter("grants", "Locks granted here", table.grants)
-        yield counter("losses", "Locks lost here", table.losses)
-        yield counter("messages", "Messages of the algorithms sent from here", table.messages)
-        yield counter("hold_seconds", "Seconds that locks were held here", table.hold_s)
-        yield counter("view_changes", "Epochs started here", core.views)
-        yield gauge("epoch", "The epoch of the group", core.view_change.epoch)
-        yield gauge("members", "Members of the group", len(core.view_change.members))
-        yield gauge("held", "Locks held here now", sum(local_lock.has for local_lock in table.busy()))
-        yield gauge("waiting", "Waiters here now", sum(len(local_lock.queue or ()) for local_lock in table.busy()))
-        yield gauge("locks", "Locks that this node remembers", len(table.locks))
+        counter, gauge, busy = CounterMetricFamily, GaugeMetricFamily, list(table.busy())
+        for family, name, words, value in (
+            (counter, "grants", "Locks granted here", table.grants),
+            (counter, "losses", "Locks lost here", table.losses),
+            (counter, "messages", "Messages of the algorithms sent from here", table.messages),
+            (counter, "hold_seconds", "Seconds that locks were held here", table.hold_s),
+            (counter, "view_changes", "Epochs started here", core.views),
+            (gauge, "epoch", "The epoch of the group", core.view_change.epoch),
+            (gauge, "members", "Members of the group", len(core.view_change.members)),
+            (gauge, "held", "Locks held here now", sum(local_lock.has for local_lock in busy)),
+            (gauge, "waiting", "Waiters here now", sum(len(local_lock.queue or ()) for local_lock in busy)),
+            (gauge, "locks", "Locks that this node remembers", len(table.locks)),
+        ):
+            made = family(f"peerlock_{name}", words, labels=labels)
+            made.add_metric(values, value)
+            yield made
         waits = HistogramMetricFamily("peerlock_wait_seconds", "From asking to having", labels=labels)
         waited, total, buckets = dict(table.waited), 0, []
         first = next(iter(waited))
@@ -70,14 +70,16 @@ class Metrics:
         yield waits
 
 
-def serve(node: BaseNode[Any], port: int) -> None:
-    """A page for Prometheus on loopback."""
+def serve(node: Node, port: int) -> None:
+    """Serve the metrics of a node to Prometheus, on loopback."""
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
         raise UsageError(f"Metrics need a port from 1 to 65535; got {shown(port)}.")
-    client = _client()
-    registry = client.CollectorRegistry()
+    _check_installed()
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
     registry.register(Metrics(node))
     try:
-        client.start_http_server(port, addr="127.0.0.1", registry=registry)
+        start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as problem:
         raise UsageError(f"Metrics cannot be served at port {port}: {problem.strerror}.") from None

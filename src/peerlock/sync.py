@@ -1,4 +1,4 @@
-"""The lock for threads: the words of `peerlock`, without `async` and `await`."""
+"""The lock for threads: the API of `peerlock` without `async` and `await`."""
 
 from __future__ import annotations
 

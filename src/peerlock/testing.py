@@ -1,4 +1,4 @@
-"""For tests of your own code: a group in memory, in one process, in virtual time.
+"""Tools for tests of your own code: a group in memory, in one process, in virtual time.
 
     from peerlock.testing import Group, run
 
@@ -13,17 +13,20 @@
 
     run(scenario())
 
-The nodes are those that ship, with everything but sockets and files: `node.lock`, `rwlock`, `status`, all of it.
-`run` is an event loop whose clock jumps to the next thing to do, so a time-out of an hour takes no time, and a test
-that waits for something that will never come fails with a sentence instead of hanging. So does a test whose task polls:
-a scenario has a limit of virtual time, and a limit of turns of the event loop, for a task that polls at one moment.
+The nodes are those that ship, without sockets and files: `node.lock`, `rwlock`, `status`, all of it.
+`run` is an event loop whose clock jumps to the next thing to do, so a time-out of an hour takes no
+time. A test that waits for something that never comes fails with a sentence and does not hang. So does
+a test whose task polls: a scenario has a limit of virtual time, and a limit of turns of the event loop
+for a task that polls without sleeping.
 """
 
 from __future__ import annotations
 
 import asyncio
 import selectors
+import socket
 from collections.abc import Coroutine
+from functools import partial
 from math import inf, nextafter
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -40,7 +43,7 @@ from peerlock.node.wire_algorithms import DEFAULT
 
 T = TypeVar("T")
 DAY_S = 86_400.0
-TURNS = 1_000_000  # of the event loop, in a scenario: some seconds of real time
+TURNS = 1_000_000  # of the event loop: some seconds of real time
 
 
 class NothingHappens(AssertionError):
@@ -48,7 +51,7 @@ class NothingHappens(AssertionError):
 
 
 class _NoTime(selectors.SelectSelector):
-    """Instead of waiting, the clock jumps."""
+    """It never waits: the clock jumps."""
 
     loop: VirtualLoop
 
@@ -76,12 +79,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.passed
 
     def turn(self, waits_s: float) -> None:
-        """One more turn of the loop, so much later."""
+        """Begin the next turn of the loop, after a wait in virtual time."""
         self.passed += max(0.0, waits_s)
         self.turned += 1
         if self.passed > self.until_s:
             self._over(
-                f"After {self.passed:g} s of virtual time the scenario has not ended: somebody waits for ever.",
+                f"After {self.passed:g} s of virtual time the scenario has not ended: a task waits for ever.",
                 "Let what it waits for happen, or give run a larger limit_s=.",
             )
         if self.turned > self.last:
@@ -92,14 +95,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             )
 
     def _over(self, what: str, advice: str) -> NoReturn:
-        # What is left is to be cleaned up, within the same limits: a task may swallow its cancellation.
+        # The rest of the scenario is cleaned up within the same limits: a task may swallow its cancellation.
         self.until_s, self.last = self.passed + self.limit_s, self.turned + self.turns
         at_work = ", ".join(sorted(map(_where, asyncio.all_tasks(self)))[:5])
         raise NothingHappens(f"{what} Tasks that have not ended: {at_work or 'none'}. {advice}")
 
 
-def _where(task: asyncio.Task[Any]) -> str:
-    """A task and the line where it is."""
+def _where(task: asyncio.Task[object]) -> str:
+    """The name of a task and the line that it has reached."""
     coroutine = task.get_coro()
     name = getattr(coroutine, "__name__", task.get_name())
     lines = [f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})" for frame in task.get_stack(limit=1)]
@@ -134,7 +137,7 @@ class MemoryLink(Link):
     def write(self, data: bytes) -> None:
         if not self.closed:
             loop, other = self.shell.loop, self.other
-            # A little later than what was written before: of two timers of one moment either may come first.
+            # A little later than the previous write: of two timers for one moment either may come first.
             other.due = nextafter(max(other.due, loop.time() + self.shell.group_of.delay_s), inf)
             loop.call_at(other.due, other.feed, data)
 
@@ -142,11 +145,11 @@ class MemoryLink(Link):
         for end in (self, self.other):
             if not end.closed:
                 end.closed = True
-                self.shell.after(0.0, lambda end=end: end.shell.links.lost(end))  # type: ignore[misc]
+                self.shell.after(0.0, partial(end.shell.links.lost, end))
 
 
 class MemoryRegistry(Registry):
-    """Knows who is there: it put them there."""
+    """Knows which nodes are there: they all join through it."""
 
     kind = "memory"
 
@@ -159,7 +162,7 @@ class MemoryRegistry(Registry):
         self.me = Peer(self.name, self.group.number, "")
         return self.me
 
-    def listeners(self) -> list[Any]:
+    def listeners(self) -> list[socket.socket]:
         assert self.me is not None and isinstance(self.shell, MemoryShell)
         self.group.present[self.me] = self.shell
         return []
@@ -226,7 +229,7 @@ class Group:
         return await Joining(lambda: MemoryShell(self, MemoryRegistry(self, name), spec, limits))
 
     def crash(self, node: Node) -> None:
-        """The process of that node is gone, at once: what it held is nobody's."""
+        """End the process of that node at once. Its locks are free."""
         shell = node._shell
         shell.closing = True
         shell.core.table.wedge()
@@ -235,7 +238,7 @@ class Group:
             link.close()
 
     def cut(self, one: Node, other: Node) -> None:
-        """The link between the two breaks and cannot be made again until `heal`. What was under way is lost, for now."""
+        """Break the link between two nodes until `heal`. Messages under way are sent again then."""
         self.cuts.add(frozenset((one.name, other.name)))
         link = one._shell.links.by_peer.get(other._shell.core.me)
         if link is not None:

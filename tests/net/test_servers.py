@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from peerlock.bench.torture import torture, wrong
+from benchmarks.torture import torture, wrong
 from ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -57,4 +57,4 @@ def test_processes_that_are_killed_stopped_and_started_again(algorithm: str) -> 
     account = torture(algorithm, 6, 8.0, seed=1)
     assert wrong(account) == [], account
     assert account.entries > 100
-    assert min(account.faults.values()) > 0
+    assert set(account.faults) == {"kill", "restart", "stop"}

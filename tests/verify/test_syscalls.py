@@ -12,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from peerlock.verify import syscalls
+from peerlock.verify.attacks import CALLS, KINDS, attacks
+from peerlock.verify.log import Line, line
 from peerlock.verify.plan import Plan
 from peerlock.verify.syscall_worker import ROUND, Log
-from peerlock.verify.syscalls import APART, CALLS, KINDS, Chaos, attacks, chaos, judge_round
+from peerlock.verify.syscalls import APART, Chaos, chaos, judge_round
 
 
 def plan(**more: Any) -> Plan:
@@ -31,7 +33,7 @@ def test_the_seed_decides_the_faults() -> None:
 
 def test_two_holders_are_found_and_faults_are_counted(tmp_path: Path) -> None:
     """Each process has a group of its own, so nothing keeps them apart: that must be found."""
-    found, held, happened = chaos(plan(seconds=4, seed=1, planted=APART), None, tmp_path)
+    found, held, happened = chaos(plan(seconds=4, seed=1, planted=APART), lambda _: None, tmp_path)
     assert found.overlaps
     assert not found.ok
     assert found.grants == len(held) > 100
@@ -42,7 +44,7 @@ def test_two_holders_are_found_and_faults_are_counted(tmp_path: Path) -> None:
 
 def test_a_process_that_does_not_get_the_lock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(syscalls, "PATIENCE_S", 1.0)
-    run = Chaos(plan(nodes=2), tmp_path, None)
+    run = Chaos(plan(nodes=2), tmp_path, lambda _: None)
     try:
         run.slots = [run.start(0), run.start(1)]
         run.ready(run.slots)
@@ -62,7 +64,7 @@ class Written:
     def __init__(self, name: str, *events: tuple[float, str, dict[str, Any]]) -> None:
         self.name = name
         self.popen = type("Popen", (), {"pid": 1})
-        self.events = [{"t": t, "pid": 1, "what": what, "round": 1, **more} for t, what, more in events]
+        self.lines = [Line(t, 1, what, 1, **more) for t, what, more in events]
 
 
 def judged(*processes: Any) -> int:
@@ -83,9 +85,10 @@ def test_a_holder_that_hears_of_its_loss_believed_up_to_its_last_check() -> None
 
 def test_half_a_line_is_no_line(tmp_path: Path) -> None:
     log, reader = Log(tmp_path / "log", create=True), Log(tmp_path / "log")
-    log.append(b'{"what":"joins"}\n')
-    log.map[8 + 17 : 8 + 20] = b'{"w'  # killed in the middle of the next one
-    assert reader.news() == [{"what": "joins"}]
+    written = line(1.0, 7, "joins", {})
+    log.append(written)
+    log.map[8 + len(written) : 8 + len(written) + 3] = b'{"w'  # killed in the middle of the next one
+    assert reader.news() == [Line(1.0, 7, "joins")]
     assert reader.news() == []
 
 

@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from peerlock.verify.history import Belief, beliefs, judge, overlaps
+from peerlock.verify.log import Line, read
 from peerlock.verify.plan import Plan
-from peerlock.verify.run import everybody_in, judged, staged, start_all
+from peerlock.verify.run import await_grants, judged, staged, start_all
 
 
 def verify(*words: str) -> tuple[int, dict[str, Any]]:
@@ -75,7 +76,7 @@ def test_two_that_cannot_talk_do_not_stop_the_others(registry: str) -> None:
             inside = {host for host, when in cluster.last_grants().items() if when > since}
         cluster.hosts.mend(4, 5)
         cluster.hosts.mend(5, 4)
-        _, missing = everybody_in(cluster, time.monotonic(), 10.0)
+        _, missing = await_grants(cluster, time.monotonic(), 10.0)
         assert not missing
         cluster.close()
         found, _, _ = judged(cluster)
@@ -103,8 +104,8 @@ def test_a_lease_that_is_not_checked_is_found() -> None:
 # -- the judge -----------------------------------------------------------------------------------------------
 
 
-def line(t: float, what: str, **more: Any) -> dict[str, Any]:
-    return {"t": t, "pid": 1, "what": what, **more}
+def line(t: float, what: str, **more: Any) -> Line:
+    return Line(t, 1, what, **more)
 
 
 def test_a_hold_ends_with_its_lease() -> None:
@@ -152,7 +153,7 @@ def test_overlaps_and_fences() -> None:
     )
     assert overlaps([one, two, three]) == [(one, two)]
 
-    def hold(start: float, fence: int) -> list[dict[str, Any]]:
+    def hold(start: float, fence: int) -> list[Line]:
         return [
             line(start, "granted", fence=fence), line(start + 0.1, "writes", fence=fence, value=1),
             line(start + 0.2, "wrote", fence=fence, value=1), line(start + 1, "released", fence=fence),
@@ -162,3 +163,11 @@ def test_overlaps_and_fences() -> None:
     verdict, _ = judge(logs, {}, 1)
     assert (verdict.fences_out_of_order, verdict.stale_writes_accepted, verdict.lost_updates) == (1, 1, 1)
     assert not verdict.ok
+
+
+def test_half_a_line_is_left_out(tmp_path: Path) -> None:
+    log, whole = tmp_path / "log", b'{"t":1.5,"pid":1,"what":"granted","fence":7}\n'
+    log.write_bytes(whole + whole[:20])
+    assert read(log) == [Line(1.5, 1, "granted", fence=7)]
+    for last in range(1, len(whole)):  # from within a line on
+        assert read(log, last) == []

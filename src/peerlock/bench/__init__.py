@@ -1,1 +1,1 @@
-"""Side by side with what users would pick instead."""
+"""Measurements of the lock on this machine: `peerlock bench`."""

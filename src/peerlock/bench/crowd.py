@@ -1,12 +1,12 @@
-"""A crowd of real processes that share one lock and one counter, and what became of the counter.
+"""A crowd of real processes that share one lock and one counter.
 
-Each process takes the lock, reads the counter in a shared file, adds one and writes it back: two at a time lose an
-update. While it is inside its number stands in the file, so whoever enters sees an overlap; the fence must be larger
-than every one before. The processes may be killed, stopped, continued and started again while that goes on: this is
-the demo, and the test that the demo is no luck.
+Each process takes the lock, reads the counter in a shared file, adds one and writes it back: two
+processes at a time would lose an update. A process that is inside writes its pid into the file, so
+the next one to enter sees an overlap. Each fence must be larger than all before it. `make demo` and
+`make torture` kill the processes meanwhile.
 
-The shared file is an array of 64-bit numbers: counter, last fence, who is inside, overlaps, fences out of order; then
-a row a process.
+The shared file is an array of 64-bit numbers: counter, last fence, pid inside, overlaps, fences out
+of order; then one row per process.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import asyncio
 import mmap
 import os
 import random
-import signal
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -57,23 +56,20 @@ class Board:
         self[HEAD + ROW * number + field] = value
 
 
-class Person(Struct):
-    """One process of the crowd, and those that took its place."""
-
-    number: int
+class CrowdProcess(Struct):
+    number: int  # of its row
     process: subprocess.Popen[bytes]
-    stopped_until: float = 0.0
 
 
 class Account(Struct, frozen=True):
-    """What the counter says in the end."""
+    """What the board says in the end."""
 
     entries: int
     counter: int
     lost_updates: int
     overlaps: int
     fences_out_of_order: int
-    killed_inside: int  # a process that was killed between its two writes: the counter may have one more
+    killed_inside: int  # processes that were killed between their two writes: the counter may have one more for each
     faults: dict[str, int]
     starved: int  # processes that lived to the end and never got in
     hand_over_us: tuple[float, float]  # from leaving in one process to entering in another: median, 99th percentile
@@ -88,123 +84,75 @@ class Crowd:
         directory: Path,
         group: str,
         algorithm: str,
-        people: int,
+        count: int,
         *,
         hold_us: int = 0,
         idle: int = 0,
         think_us: int = 0,
     ) -> None:
-        """The first `idle` of them enter once and then only look on. The others think, about so long, between entries."""
+        """The first `idle` processes enter once and want no more. The others think, about so long, between entries."""
         self.directory, self.group, self.algorithm, self.hold_us = directory, group, algorithm, hold_us
         self.idle, self.think_us = idle, think_us
         self.board = Board(directory / "board", create=True)
-        self.people: list[Person] = []
-        self.faults = {"kill": 0, "stop": 0, "restart": 0}
+        self.faults: Counter[str] = Counter()
         self.killed_inside = 0
         self.next = 0
-        for _ in range(people):
-            self.people.append(self.start())
+        self.processes = [self.start() for _ in range(count)]
 
-    def start(self) -> Person:
+    def start(self) -> CrowdProcess:
         number = self.next
         self.next += 1
         assert number < ROWS, "the board is full"
         command = [sys.executable, "-P", "-m", "peerlock.bench.crowd", str(self.directory), self.group, self.algorithm]
-        log = (self.directory / f"log-{number}").open("wb")
-        try:
-            hold_us = -1 if number < self.idle else self.hold_us
+        hold_us = -1 if number < self.idle else self.hold_us
+        with (self.directory / f"log-{number}").open("wb") as log:
             words = [*command, str(number), str(hold_us), str(self.think_us)]
-            process = subprocess.Popen(words, stderr=log, stdout=log)
-        finally:
-            log.close()
-        return Person(number, process)
+            return CrowdProcess(number, subprocess.Popen(words, stderr=log, stdout=log))
 
-    def kill(self, person: Person) -> None:
+    def kill(self, one: CrowdProcess) -> None:
         self.faults["kill"] += 1
-        person.process.send_signal(signal.SIGKILL)
-        person.process.wait()
-        if self.board.row(person.number, PENDING):
+        one.process.kill()
+        one.process.wait()
+        if self.board.row(one.number, PENDING):
             self.killed_inside += 1
-            self.board.put(person.number, PENDING, 0)
-        if self.board[INSIDE] == person.process.pid:
+            self.board.put(one.number, PENDING, 0)
+        if self.board[INSIDE] == one.process.pid:
             self.board[INSIDE] = 0
-        self.board.put(person.number, STATE, NOWHERE)
-
-    def restart(self, person: Person) -> None:
-        self.faults["restart"] += 1
-        self.people[self.people.index(person)] = self.start()
-
-    def stop(self, person: Person, seconds: float) -> None:
-        self.faults["stop"] += 1
-        person.process.send_signal(signal.SIGSTOP)
-        person.stopped_until = time.monotonic() + seconds
-
-    def look_after(self) -> None:
-        """A process that was stopped for long enough goes on."""
-        for person in self.people:
-            if person.stopped_until and time.monotonic() > person.stopped_until:
-                person.stopped_until = 0.0
-                person.process.send_signal(signal.SIGCONT)
+        self.board.put(one.number, STATE, NOWHERE)
 
     def end(self, patience_s: float = 20.0) -> Account:
-        for person in self.people:
-            if person.stopped_until:
-                person.process.send_signal(signal.SIGCONT)
         self.board[STOP] = 1
         deadline = time.monotonic() + patience_s
-        stuck = []
-        for person in self.people:
+        stuck = 0
+        for one in self.processes:
             try:
-                person.process.wait(max(0.1, deadline - time.monotonic()))
+                one.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                stuck.append(person.number)
-                person.process.kill()
-                person.process.wait()
-        board = self.board
-        entries = sum(board.row(number, ENTRIES) for number in range(self.next))
-        waits = [board.row(number, WAIT_US) for number in range(self.next)]
-        times = sorted(
-            time
-            for path in self.directory.glob("times-*")
-            for time in msgspec.json.decode(path.read_bytes(), type=list[float])
-        )
-        waited = sorted(
-            time
-            for path in self.directory.glob("waits-*")
-            for time in msgspec.json.decode(path.read_bytes(), type=list[float])
-        )
-        middle, late = (times[len(times) // 2], times[len(times) * 99 // 100]) if times else (0.0, 0.0)
+                stuck += 1
+                one.process.kill()
+                one.process.wait()
+        board, rows = self.board, range(self.next)
+        entries = sum(board.row(number, ENTRIES) for number in rows)
+        times, waits = self._times("times"), self._times("waits")
         return Account(
-            entries,
-            board[COUNTER],
-            max(0, entries - board[COUNTER]),
-            board[OVERLAPS],
-            board[DISORDER],
-            self.killed_inside,
-            dict(self.faults),
-            len(stuck) + sum(not board.row(person.number, ENTRIES) for person in self.people),
-            (middle, late),
-            max(waits, default=0) / 1e6,
-            waited[len(waited) // 2] if waited else 0.0,
-            sum(board.row(number, MESSAGES) for number in range(self.next)),
+            entries=entries,
+            counter=board[COUNTER],
+            lost_updates=max(0, entries - board[COUNTER]),
+            overlaps=board[OVERLAPS],
+            fences_out_of_order=board[DISORDER],
+            killed_inside=self.killed_inside,
+            faults=dict(self.faults),
+            starved=stuck + sum(not board.row(one.number, ENTRIES) for one in self.processes),
+            hand_over_us=(times[len(times) // 2], times[len(times) * 99 // 100]),
+            longest_wait_s=max((board.row(number, WAIT_US) for number in rows), default=0) / 1e6,
+            wait_us=waits[len(waits) // 2],
+            messages=sum(board.row(number, MESSAGES) for number in rows),
         )
 
-    def trouble(self, seed: int, seconds: float, progress: Callable[[float], None] = lambda left: None) -> None:
-        """Random kills, stops and restarts for a while."""
-        chance, until = random.Random(seed), time.monotonic() + seconds
-        while time.monotonic() < until:
-            time.sleep(chance.uniform(0.05, 0.3))
-            progress(until - time.monotonic())
-            self.look_after()
-            able = [person for person in self.people if not person.stopped_until]
-            if len(able) < 3:
-                continue
-            person, what = chance.choice(able), chance.random()
-            if what < 0.35 and self.next < ROWS:
-                self.kill(person)
-                self.restart(person)
-            elif what < 0.5:
-                self.stop(person, chance.choice((0.05, 0.5, 4.0)))
+    def _times(self, kind: str) -> list[float]:
+        """What all processes have measured, in order; one zero if they have measured nothing."""
+        files = (path.read_bytes() for path in self.directory.glob(f"{kind}-*"))
+        return sorted(time for data in files for time in msgspec.json.decode(data, type=list[float])) or [0.0]
 
 
 async def take_part(directory: Path, group: str, algorithm: str, number: int, hold_us: int, think_us: int) -> None:
@@ -272,7 +220,7 @@ def alive(pid: int) -> bool:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return True
-    # One that is killed gives up its files, and so its locks, a moment before it is a zombie; it runs nothing any more then.
+    # A killed process gives up its files, and so its locks, a moment before it is a zombie. It runs nothing any more then.
     return fields[0] != "Z" and not int(fields[6]) & PF_EXITING
 
 

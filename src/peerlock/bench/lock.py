@@ -1,13 +1,13 @@
-"""How fast is the lock? Ratios, against something else in the same run on the same machine.
+"""The speed of the lock, as ratios to something comparable in the same run on the same machine.
 
-- `uncontended_over_asyncio_lock`: an entry that nobody competes for, against `asyncio.Lock`, which shares nothing with
-  anybody. Both are timed in turns in one process, which is a member of a group of three; the metrics count, and no
-  message is sent.
-- `handover_over_wire`: from the release in one process to the grant in another, against a message that one process sends
-  to the other over a bare socket of the same event loop. In both cases the one that gives has been busy for 100 us and the
-  one that gets has slept as long. `cold_handover_over_wire` is the same after both have slept for 2 ms: their code has left
-  the caches, and Python pays more for that than a bare socket.
-- `first_touch_over_wire`: a lock that nobody has used before, with five members.
+- `uncontended_over_asyncio_lock`: an uncontended entry, against `asyncio.Lock`, which is shared by one
+  process only. Both are timed in turns in one process of a group of three. No message is sent.
+- `handover_over_wire`: from the release in one process to the grant in another, against a message that
+  one process sends to the other over a bare socket of the same event loop. In both cases the giver has
+  been busy for 100 us and the receiver has slept as long. `cold_handover_over_wire` is the same after
+  both have slept for 2 ms: their code has left the caches, and Python pays more for that than a bare
+  socket.
+- `first_touch_over_wire`: the first use of a lock, with five members.
 - `bytes_a_lock`: 100,000 locks used once each, and what is left of them after the idle ones were collected.
 """
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import json
 import os
 import statistics
 import subprocess
@@ -24,13 +23,17 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 
 from peerlock.errors import Unfinished
+
+T = TypeVar("T")
 
 ROUNDS, ENTRIES = 15, 20_000
 HANDOVERS, BUSY_S, COLD, PAUSE_S = 3_000, 0.0001, 600, 0.002
@@ -55,40 +58,50 @@ class Figures(Struct, frozen=True):
     bytes_a_lock_after_collection: float
 
 
+class Alone(Struct):
+    """Uncontended entries."""
+
+    peerlock_us: float
+    asyncio_us: float
+    messages: int
+    loop: str
+
+
+class HandOvers(Struct):
+    """Of one process: hand-over -> when."""
+
+    given: dict[int, float] = {}
+    got: dict[int, float] = {}
+    asked: dict[int, float] = {}
+
+
+class Memory(Struct):
+    used: float
+    left: float
+
+
 def measure(step: Callable[[str], None] = lambda words: None) -> Figures:
     with tempfile.TemporaryDirectory(prefix="peerlock-bench-") as place:
         directory = Path(place)
-        step("entries that nobody competes for")
+        step("uncontended entries")
         with idle_members(directory, 2):
-            alone = ask(directory, "alone")
+            alone = ask(Alone, directory, "alone")
         step("a message over a bare socket")
         wire = pair(directory, "wire")
         step("hand-over between two processes")
         handover = pair(directory, "handover")
         step("the same, after both have slept")
         cold_wire, cold_handover = pair(directory, "cold-wire"), pair(directory, "cold-handover")
-        step("locks that nobody has used before")
+        step("locks used for the first time")
         with idle_members(directory, 4):
-            fresh = ask(directory, "fresh")
+            fresh_us = ask(float, directory, "fresh")
         step("100,000 locks")
-        memory = ask(directory, "memory")
+        memory = ask(Memory, directory, "memory")
     return Figures(
-        alone["loop"],
-        alone["peerlock"],
-        alone["asyncio"],
-        alone["peerlock"] / alone["asyncio"],
-        alone["messages"],
-        wire,
-        handover,
-        handover / wire,
-        cold_wire,
-        cold_handover,
-        cold_handover / cold_wire,
-        fresh["us"],
-        fresh["us"] / wire,
-        memory["used"],
-        memory["left"],
-    )
+        alone.loop, alone.peerlock_us, alone.asyncio_us, alone.peerlock_us / alone.asyncio_us, alone.messages,
+        wire, handover, handover / wire, cold_wire, cold_handover, cold_handover / cold_wire,
+        fresh_us, fresh_us / wire, memory.used, memory.left,
+    )  # fmt: skip
 
 
 # -- processes ---------------------------------------------------------------------------------------------
@@ -99,11 +112,14 @@ def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def ask(directory: Path, role: str) -> dict[str, Any]:
-    process = start(directory, role)
+def ask(kind: type[T], directory: Path, role: str) -> T:
+    return answer(kind, start(directory, role))
+
+
+def answer(kind: type[T], process: subprocess.Popen[bytes]) -> T:
+    """The last line that the process prints."""
     out, _ = process.communicate(timeout=300)
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found
+    return msgspec.json.decode(out.splitlines()[-1], type=kind)
 
 
 @contextlib.contextmanager
@@ -120,21 +136,20 @@ def idle_members(directory: Path, count: int) -> Iterator[None]:
 
 
 def pair(directory: Path, role: str) -> float:
-    """Two processes that write down when they gave and when they got; the median of what lies in between.
+    """The median time between giving in one process and getting in the other.
 
-    Only what went from one to the other, which waited, counts: a process that enters twice in a row has handed nothing
-    over.
+    Only a hand-over to the other process while it waits counts. A process that enters twice in a row has
+    handed nothing over.
     """
     processes = [start(directory, role, side) for side in ("one", "two")]
     given: dict[int, tuple[int, float]] = {}
     got: dict[int, tuple[int, float]] = {}
     asked: dict[int, float] = {}
     for side, process in enumerate(processes):
-        out, _ = process.communicate(timeout=300)
-        told = json.loads(out.splitlines()[-1])
-        given |= {int(number): (side, when) for number, when in told["given"].items()}
-        got |= {int(number): (side, when) for number, when in told["got"].items()}
-        asked |= {int(number): when for number, when in told.get("asked", {}).items()}
+        told = answer(HandOvers, process)
+        given |= {number: (side, when) for number, when in told.given.items()}
+        got |= {number: (side, when) for number, when in told.got.items()}
+        asked |= told.asked
     between = [
         when - given[number][1]
         for number, (side, when) in got.items()
@@ -145,7 +160,7 @@ def pair(directory: Path, role: str) -> float:
     return statistics.median(between) * 1e6
 
 
-# -- in them -----------------------------------------------------------------------------------------------
+# -- inside a process -----------------------------------------------------------------------------------------------
 
 
 async def be_idle(directory: Path) -> None:
@@ -156,7 +171,7 @@ async def be_idle(directory: Path) -> None:
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 
 
-async def be_alone(directory: Path) -> dict[str, Any]:
+async def be_alone(directory: Path) -> Alone:
     import peerlock
 
     async with peerlock.join("bench", dir=directory) as node:
@@ -164,15 +179,13 @@ async def be_alone(directory: Path) -> dict[str, Any]:
         async with lock:
             pass
         before = node._shell.core.table.messages
-        times: dict[str, list[float]] = {"peerlock": [], "asyncio": []}
-        for _ in range(ROUNDS):
-            times["asyncio"].append(await timed(other))
-            times["peerlock"].append(await timed(lock))
-        best = {name: statistics.median(values) for name, values in times.items()}
-        return {**best, "messages": node._shell.core.table.messages - before, "loop": type(node._shell.loop).__module__}
+        rounds = [(await timed(other), await timed(lock)) for _ in range(ROUNDS)]
+        asyncio_us, peerlock_us = (statistics.median(times) for times in zip(*rounds, strict=True))
+        messages = node._shell.core.table.messages - before
+        return Alone(peerlock_us, asyncio_us, messages, type(node._shell.loop).__module__)
 
 
-async def timed(lock: Any) -> float:
+async def timed(lock: AbstractAsyncContextManager[object]) -> float:
     began = time.perf_counter()
     for _ in range(ENTRIES):
         async with lock:
@@ -180,13 +193,11 @@ async def timed(lock: Any) -> float:
     return (time.perf_counter() - began) / ENTRIES * 1e6
 
 
-async def hand_over(directory: Path, cold: bool) -> dict[str, Any]:
-    """Each releases when the other has waited for a while: the fence tells which release goes with which grant."""
+async def hand_over(directory: Path, cold: bool) -> HandOvers:
+    """Each process releases when the other has waited for a while. The fence tells which grant follows which release."""
     import peerlock
 
-    given: dict[int, float] = {}
-    got: dict[int, float] = {}
-    waited: dict[int, float] = {}
+    found = HandOvers()
     async with peerlock.join("bench-pair", dir=directory) as node:
         while len(node.members) < 2:
             await asyncio.sleep(0.01)
@@ -194,31 +205,30 @@ async def hand_over(directory: Path, cold: bool) -> dict[str, Any]:
         for _ in range(COLD if cold else HANDOVERS):
             asked = time.monotonic()
             hold = await lock.acquire()
-            got[hold.fence] = time.monotonic()
-            waited[hold.fence] = asked
+            got = found.got[hold.fence] = time.monotonic()
+            found.asked[hold.fence] = asked
             if cold:
                 await asyncio.sleep(PAUSE_S)
-            while time.monotonic() < got[hold.fence] + BUSY_S:
+            while time.monotonic() < got + BUSY_S:
                 await asyncio.sleep(0)
-            given[hold.fence + 1] = time.monotonic()
+            found.given[hold.fence + 1] = time.monotonic()
             hold.release()
-            await asyncio.sleep(
-                0
-            )  # uvloop writes at the end of a turn of the loop, and the bare message has its turn for itself
+            # uvloop writes at the end of a turn of the loop. The bare message has its turn for itself, too.
+            await asyncio.sleep(0)
         await asyncio.sleep(0.2)
-    return {"given": given, "got": got, "asked": waited}
+    return found
 
 
-async def bare_wire(directory: Path, side: str, cold: bool) -> dict[str, Any]:
-    """A ball over a Unix socket, held as long as the lock is, with the protocol that the lock's links use."""
+async def bare_wire(directory: Path, side: str, cold: bool) -> HandOvers:
+    """A ball over a Unix socket, held as long as the lock is, with the kind of protocol that the lock's links use."""
     path, done, most = str(directory / f"wire-{cold}"), asyncio.Event(), COLD if cold else HANDOVERS
-    given: dict[int, float] = {}
-    got: dict[int, float] = {}
+    found = HandOvers()
     loop = asyncio.get_running_loop()
 
     class Ball(asyncio.BufferedProtocol):
-        def connection_made(self, transport: Any) -> None:
-            self.transport, self.buffer = transport, bytearray(4096)
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            # uvloop's transports do not inherit from those of asyncio.
+            self.transport, self.buffer = cast("asyncio.WriteTransport", transport), bytearray(4096)
             if side == "two":
                 self.throw(1)
 
@@ -227,7 +237,7 @@ async def bare_wire(directory: Path, side: str, cold: bool) -> dict[str, Any]:
 
         def buffer_updated(self, nbytes: int) -> None:
             number = int.from_bytes(self.buffer[:8], "big")
-            got[number] = time.monotonic()
+            found.got[number] = time.monotonic()
             if number >= 2 * most:
                 self.throw(number + 1)
                 done.set()
@@ -239,13 +249,13 @@ async def bare_wire(directory: Path, side: str, cold: bool) -> dict[str, Any]:
 
         def busy(self, number: int) -> None:
             """As long as the lock is held, turn after turn."""
-            if time.monotonic() < got[number - 1] + BUSY_S:
+            if time.monotonic() < found.got[number - 1] + BUSY_S:
                 loop.call_soon(self.busy, number)
             else:
                 self.throw(number)
 
         def throw(self, number: int) -> None:
-            given[number] = time.monotonic()
+            found.given[number] = time.monotonic()
             self.transport.write(number.to_bytes(8, "big"))
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -262,10 +272,10 @@ async def bare_wire(directory: Path, side: str, cold: bool) -> dict[str, Any]:
             await asyncio.sleep(0.01)
         await loop.create_unix_connection(Ball, path)
         await done.wait()
-    return {"given": given, "got": got}
+    return found
 
 
-async def fresh_locks(directory: Path) -> dict[str, Any]:
+async def fresh_locks(directory: Path) -> float:
     import peerlock
 
     times = []
@@ -279,10 +289,10 @@ async def fresh_locks(directory: Path) -> dict[str, Any]:
             times.append(time.perf_counter() - began)
             hold.release()
             await asyncio.sleep(PAUSE_S)
-    return {"us": statistics.median(times) * 1e6}
+    return statistics.median(times) * 1e6
 
 
-async def many_locks(directory: Path) -> dict[str, Any]:
+async def many_locks(directory: Path) -> Memory:
     import peerlock
 
     async with peerlock.join("bench-memory", dir=directory, idle_locks=2 * LOCKS) as node:
@@ -298,28 +308,29 @@ async def many_locks(directory: Path) -> dict[str, Any]:
         await asyncio.sleep(0.1)
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
-        return {"used": (full - before) / LOCKS, "left": (after - before) / LOCKS}
+        return Memory((full - before) / LOCKS, (after - before) / LOCKS)
 
 
 def main() -> None:
-    directory, role, *more = sys.argv[1:]
-    roles: dict[str, Callable[[], Any]] = {
-        "idle": lambda: be_idle(Path(directory)),
-        "alone": lambda: be_alone(Path(directory)),
-        "handover": lambda: hand_over(Path(directory), cold=False),
-        "cold-handover": lambda: hand_over(Path(directory), cold=True),
-        "wire": lambda: bare_wire(Path(directory), more[0], cold=False),
-        "cold-wire": lambda: bare_wire(Path(directory), more[0], cold=True),
-        "fresh": lambda: fresh_locks(Path(directory)),
-        "memory": lambda: many_locks(Path(directory)),
+    place, role, *more = sys.argv[1:]
+    directory = Path(place)
+    roles: dict[str, Callable[[], Coroutine[None, None, object]]] = {
+        "idle": lambda: be_idle(directory),
+        "alone": lambda: be_alone(directory),
+        "handover": lambda: hand_over(directory, cold=False),
+        "cold-handover": lambda: hand_over(directory, cold=True),
+        "wire": lambda: bare_wire(directory, more[0], cold=False),
+        "cold-wire": lambda: bare_wire(directory, more[0], cold=True),
+        "fresh": lambda: fresh_locks(directory),
+        "memory": lambda: many_locks(directory),
     }
+    make_loop = asyncio.new_event_loop
     with contextlib.suppress(ModuleNotFoundError):
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            print(json.dumps(runner.run(roles[role]())), flush=True)
-            return
-    print(json.dumps(asyncio.run(roles[role]())), flush=True)
+        make_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        print(msgspec.json.encode(runner.run(roles[role]())).decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line: one file a command."""
+"""The command line: one file per command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """`peerlock`: exit code 2 and one sentence for everything that a user can mend."""
+    """`peerlock`: exit code 2 and one sentence for every mistake that a user can correct."""
     try:
         from peerlock.cli.app import run
     except ModuleNotFoundError as missing:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
 from rich.table import Column, Table
 
 from peerlock.algorithms import CATALOGUE
-from peerlock.cli.app import app, console, print_json
+from peerlock.cli.app import AsJsonList, app, console, print_json
 
 
 @app.command()
-def algorithms(json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False) -> None:
-    """List every algorithm: its paper, what it needs and what it is claimed to cost."""
+def algorithms(json: AsJsonList = False) -> None:
+    """List the algorithms, with the network that each needs and the messages per entry that its paper claims."""
     if json:
         print_json(
             [
@@ -30,16 +27,10 @@ def algorithms(json: Annotated[bool, typer.Option("--json", help="Print a JSON l
             ]
         )
         return
-    table = Table(Column("name", no_wrap=True), "year", "needs", "messages an entry, as claimed", "forms", "options")
+    table = Table(Column("name", no_wrap=True), "year", "needs", "messages per entry, as claimed", "forms", "options")
     for entry in CATALOGUE.values():
         claimed = entry.claimed.words if entry.claimed else "-"
-        table.add_row(
-            entry.name,
-            str(entry.year),
-            str(entry.needs),
-            claimed,
-            ", ".join(entry.forms),
-            ", ".join(entry.options) or "-",
-        )
+        forms, options = ", ".join(entry.forms), ", ".join(entry.options) or "-"
+        table.add_row(entry.name, str(entry.year), str(entry.needs), claimed, forms, options)
     console().print(table)
-    console().print("Run one: peerlock sim NAME -n 5. The paper of each: peerlock algorithms --json.")
+    console().print("Run one: peerlock sim NAME -n 5. Their papers: peerlock algorithms --json.")

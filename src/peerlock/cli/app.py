@@ -1,4 +1,4 @@
-"""The commands put together, and what they all have in common."""
+"""The commands together, and what all of them share."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Annotated, Any, TypeVar
+from typing import IO, Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
+from typer.models import CommandInfo, TyperInfo
 
 from peerlock.errors import PeerlockError, Unfinished, UsageError
 
 app = typer.Typer(
     name="peerlock",
-    help="A distributed lock with no lock server, and the papers that it comes from: run, watch, compare and check them.",
+    help="A distributed lock with no lock server. Its algorithms come from papers: run, watch, compare and check them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
 
-T = TypeVar("T")
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+AsJsonList = Annotated[bool, typer.Option("--json", help="Print a JSON list.")]
 
 
 def _version(wanted: bool) -> None:
@@ -58,12 +61,12 @@ PANELS = {
 def run() -> int:
     """Run the command that was asked for and give its exit code."""
     if sys.argv[1:2] == ["run"]:
-        importlib.import_module("peerlock.cli.run")  # it is run often and briefly: nothing else is loaded for it
+        importlib.import_module("peerlock.cli.run")  # often run, and briefly: nothing else is loaded
         return answered(app)
     for panel, modules in PANELS.items():
         for module in modules:
             importlib.import_module(f"peerlock.cli.{module}")
-        commands: list[Any] = [*app.registered_commands, *app.registered_groups]
+        commands: list[CommandInfo | TyperInfo] = [*app.registered_commands, *app.registered_groups]
         for command in commands:
             if not isinstance(command.rich_help_panel, str):
                 command.rich_help_panel = panel
@@ -71,7 +74,7 @@ def run() -> int:
 
 
 def answered(commands: typer.Typer) -> int:
-    """The exit code: 2 and one sentence for everything that a user can mend."""
+    """The exit code: 2 and one sentence for every mistake that a user can correct."""
     try:
         code = commands(standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -85,14 +88,14 @@ def answered(commands: typer.Typer) -> int:
         print("peerlock: interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has had enough.
+        # The reader (head, less) has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as problem:
         print(f"peerlock: {problem.filename or 'a file'}: {problem.strerror}.", file=sys.stderr)
         return 2
     except Exception as problem:
-        # The parser's own complaints; it has several classes for them and this in common.
+        # An error of the parser: its classes have only this method in common.
         words = getattr(problem, "format_message", None)
         if words is None:
             raise
@@ -102,13 +105,13 @@ def answered(commands: typer.Typer) -> int:
         return 2
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Mapping[str, object] | Sequence[object] | msgspec.Struct) -> None:
     """One JSON value, and nothing else, on stdout."""
-    print(json.dumps(value, indent=2))
+    print(json.dumps(value, indent=2, default=msgspec.to_builtins))
 
 
 def console() -> Console:
-    """Tables; as wide as the terminal, or as they need to be when nobody looks."""
+    """For tables: as wide as the terminal, or 160 columns in a pipe."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
@@ -141,7 +144,7 @@ def options(texts: Iterable[str], l: int | None = None) -> dict[str, Any]:
 
 
 def check_output(path: Path | None, *endings: str) -> None:
-    """Say no before the work is done, not after it."""
+    """Refuse a file that cannot be written before the work begins."""
     if path is None:
         return
     if endings and path.suffix.lower() not in endings:

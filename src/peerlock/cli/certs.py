@@ -1,4 +1,4 @@
-"""`peerlock certs`: an authority and certificates for the nodes of a fixed list, for people who have none."""
+"""`peerlock certs`: a certificate authority, and certificates for the nodes of a fixed list."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from peerlock.net.transport.certificates import make_certificates
 
 @app.command()
 def certs(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The nodes, by the names of the list.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the nodes, as in the list.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Directory for the files.")] = Path("certs"),
-    days: Annotated[int, typer.Option(min=1, max=36500, help="How long they are good for.")] = 825,
+    days: Annotated[int, typer.Option(min=1, max=36500, help="How long the certificates are valid.")] = 825,
 ) -> None:
-    """Make a certificate authority and a certificate for each node: ca.pem, NAME.pem, NAME.key.
+    """Make a certificate authority and one certificate per node: ca.pem, NAME.pem, NAME.key.
 
     If the directory has an authority already, it signs the new certificates.
 
     Give every node ca.pem, its own NAME.pem and its own NAME.key. Keep ca.key
-    away from the nodes: whoever has it can be any of them.
+    away from the nodes: with it, a node could pretend to be any other.
     """
     make_certificates(names, out, days)
     made = ", ".join(f"{name}.pem and {name}.key" for name in names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeAlias
 
 import msgspec
 import typer
@@ -11,10 +11,11 @@ from rich.table import Column, Table
 
 from peerlock.claims.evidence import Evidence, Finding
 from peerlock.claims.registry import PAPERS, Claim
-from peerlock.cli.app import app, console, print_json
+from peerlock.cli.app import AsJsonList, app, console, print_json
 from peerlock.cli.progress import progress
 from peerlock.errors import UsageError
 
+Json: TypeAlias = "str | float | bool | list[Json] | dict[str, Json] | None"
 COLOUR = {"holds": "green", "holds only if": "yellow", "fails as printed": "bold red"}
 
 
@@ -23,19 +24,17 @@ def claims(
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Only these claims, like SK-B-ME or ALL-ME.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small explorations and few seeds: under two minutes.")
-    ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Large ones and many: under half an hour.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small explorations, few seeds: under two minutes.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Large explorations, many seeds: under half an hour.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Only list the claims.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write a report into this directory, one page a paper.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a report into this directory, one page per paper.")] = None,
     docs: Annotated[
         Path | None, typer.Option(help="Fill in the tables of claims in the pages of this directory.", hidden=True)
     ] = None,
-    processes: Annotated[int, typer.Option(help="So many claims at a time.", min=1)] = 2,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    processes: Annotated[int, typer.Option(help="How many claims are tested at once.", min=1)] = 2,
+    json: AsJsonList = False,
 ) -> None:
-    """Test every claim of the papers, by exploration, simulation and construction, and say which hold."""
+    """Test every claim of the papers by exploration, simulation and construction, and say which claims hold."""
     from peerlock.claims.catalogue import examine, select
 
     if quick and full:
@@ -64,7 +63,7 @@ def claims(
             print(f"The report is in {out}: begin with {out / 'index.html'}.")
 
 
-def as_json(claim: Claim, finding: Finding) -> dict[str, Any]:
+def as_json(claim: Claim, finding: Finding) -> dict[str, Json]:
     """A finding without drawings; the same every time."""
     return {
         "id": claim.id,
@@ -79,8 +78,8 @@ def as_json(claim: Claim, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _plain(one: Evidence) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(one, str_keys=True)
+def _plain(one: Evidence) -> dict[str, Json]:
+    found: dict[str, Json] = msgspec.to_builtins(one, str_keys=True)
     found.pop("drawing", None)
     return {"role": one.role, **found}
 
@@ -96,7 +95,7 @@ def _list(chosen: list[Claim], json: bool) -> None:
 
 
 def strength(finding: Finding) -> str:
-    """What the verdict rests on: exhaustive, proved, or something weaker, which is then said."""
+    """The kinds of evidence behind the verdict, with the numbers of states and seeds."""
     counted = [one for one in finding.evidence if one.role == "as claimed"]
     if finding.verdict != "holds":
         counted = [one for one in finding.evidence if one.role != "as claimed"] or counted

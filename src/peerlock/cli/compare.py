@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
+from msgspec.structs import replace
 from rich.table import Table
 
 from peerlock.algorithms import CATALOGUE
-from peerlock.cli.app import app, check_output, console, numbers, print_json, short
+from peerlock.cli.app import AsJson, app, check_output, console, numbers, print_json, short
 from peerlock.cli.progress import progress
-from peerlock.cli.sim import report
+from peerlock.cli.sim import Report, report
 from peerlock.contract import Neighbours
 from peerlock.observe.metrics import Metrics
 from peerlock.observe.plots import compare_plot
@@ -21,7 +23,7 @@ from peerlock.sim.delays import parse as parse_delay
 from peerlock.sim.experiment import Experiment
 from peerlock.user_algorithm import find
 
-# Nobody joins, leaves or dies in a comparison, so these two would only repeat their base.
+# No node joins, leaves or dies in a comparison, so these two would only repeat their base.
 LEFT_OUT = ("ricart-agrawala-dynamic", "ricart-agrawala-failures")
 
 
@@ -31,23 +33,21 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Which algorithms; if none is given, all but the two that are about nodes that come, go or die.",
+            help="Algorithms to compare. Default: all but the two about nodes that join, leave or die.",
         ),
     ] = None,
-    nodes: Annotated[int, typer.Option("-n", "--nodes", help="How many nodes, in the table and against load.")] = 5,
-    entries: Annotated[int, typer.Option(help="How often each node enters.")] = 20,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", help="Number of nodes, except against N.")] = 5,
+    entries: Annotated[int, typer.Option(help="Entries per node.")] = 20,
     load: Annotated[str, typer.Option(help="The load of the table; see peerlock sim --help.")] = "closed",
     delay: Annotated[str, typer.Option(help="How long messages take; see peerlock sim --help.")] = "uniform:0.5,1.5",
     hold: Annotated[str, typer.Option(help="How long a node stays inside.")] = "constant:0.1",
-    seed: Annotated[str, typer.Option(help="The seeds that every figure is over.")] = "1..5",
-    sizes: Annotated[str, typer.Option(help="The numbers of nodes in the plot.")] = "2,3,5,8,12,16",
-    thinks: Annotated[
-        str, typer.Option(help="The think times in the plot: from heavy load to light.")
-    ] = "0,1,3,10,30,100",
+    seed: Annotated[str, typer.Option(help="Seeds; each figure is over all of them.")] = "1..5",
+    sizes: Annotated[str, typer.Option(help="Numbers of nodes in the plot.")] = "2,3,5,8,12,16",
+    thinks: Annotated[str, typer.Option(help="Think times in the plot, heavy load first.")] = "0,1,3,10,30,100",
     plot: Annotated[
         Path | None, typer.Option(help="Also draw messages, waiting time and throughput: FILE.png or FILE.svg.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Run every algorithm on the same work: messages, waiting time and throughput, against load and against N."""
     chosen = names or [name for name in CATALOGUE if name not in LEFT_OUT]
@@ -59,31 +59,32 @@ def compare(
     check_output(plot, ".png", ".svg")
     seeds = numbers(seed, "seed")
     many, times = numbers(sizes, "number of nodes"), numbers(thinks, "think time")
-    base = {"entries": entries, "delay": delay, "hold": hold}
-    jobs: list[tuple[str, float, dict[str, Any]]] = [("table", 0, {**base, "nodes": nodes, "load": load})]
+    base = Experiment(algorithm="", nodes=nodes, entries=entries, load=load, delay=delay, hold=hold)
+    jobs = [("table", 0, base)]
     if plot:
-        jobs += [("n", n, {**base, "nodes": n, "load": load}) for n in many]
-        jobs += [("think", z, {**base, "nodes": nodes, "load": f"closed:{z}"}) for z in times]
+        jobs += [("against_n", n, replace(base, nodes=n)) for n in many]
+        jobs += [("against_load", think, replace(base, load=f"closed:{think}")) for think in times]
     everything = [(name, *job) for job in jobs for name in chosen]
-    rows: dict[str, list[dict[str, Any]]] = {"table": [], "n": [], "think": []}
-    for name, what, x, settings in progress(everything, "compare", len(everything)):
-        rows[what].append({"x": x, **_figures(name, seeds, settings)})
+    found: dict[str, list[tuple[int, Report]]] = {"table": [], "against_n": [], "against_load": []}
+    for name, what, x, work in progress(everything, "compare", len(everything)):
+        found[what].append((x, _figures(name, seeds, work)))
+    rows = {what: [{"x": x, **msgspec.to_builtins(row)} for x, row in rows] for what, rows in found.items()}
     if plot:
-        compare_plot(rows["n"], rows["think"], nodes, plot)
+        compare_plot(rows["against_n"], rows["against_load"], nodes, plot)
     if json:
-        print_json({"table": rows["table"], "against_n": rows["n"], "against_load": rows["think"]})
+        print_json(rows)
     else:
-        console().print(_table(rows["table"], nodes, load, seeds))
+        console().print(_table([row for _, row in found["table"]], nodes, load, seeds))
         if "ricart-agrawala-rw" in chosen:
             console().print("Half of the entries of ricart-agrawala-rw only read, and readers share.")
         if plot:
             console().print(f"The plot is in {plot}.")
 
 
-def _figures(name: str, seeds: list[int], settings: dict[str, Any]) -> dict[str, Any]:
-    # On a complete network everybody can be compared; only the ring needs its ring.
+def _figures(name: str, seeds: list[int], work: Experiment) -> Report:
+    # On a complete network all can be compared; only the ring needs its ring.
     topology = "complete" if find(name).needs.shape is Neighbours else None
-    prepared = Experiment(algorithm=name, topology=topology, **settings).prepare()
+    prepared = replace(work, algorithm=name, topology=topology).prepare()
     runs: list[Metrics] = []
     stuck: dict[int, list[int]] = {}
     for seed in seeds:
@@ -96,22 +97,19 @@ def _figures(name: str, seeds: list[int], settings: dict[str, Any]) -> dict[str,
     return report(prepared, seeds, runs, stuck)
 
 
-def _table(rows: list[dict[str, Any]], nodes: int, load: str, seeds: list[int]) -> Table:
+def _table(rows: list[Report], nodes: int, load: str, seeds: list[int]) -> Table:
     table = Table(
-        "algorithm", "messages an entry", "claimed", "bytes", "wait p50", "wait p99", "exit to entry", "entries / time",
+        "algorithm", "messages per entry", "claimed", "bytes", "wait p50", "wait p99", "exit to entry", "entries / time",
         title=f"{nodes} nodes, load {load}, {len(seeds)} seeds: the same work for all (one hop takes 1 on average)",
     )  # fmt: skip
     for column in table.columns[1:]:
         column.justify = "right"
     for row in rows:
-        claimed = row["claimed"]
-        range_ = "-" if claimed["max"] is None else f"{claimed['min']} to {claimed['max']}"
-        if claimed["max"] is not None and claimed["min"] == claimed["max"]:
-            range_ = str(claimed["min"])
-        wrong = row["violations"] or row["stuck"]
+        least, most = row.claimed["min"], row.claimed["max"]
+        claimed = "-" if most is None else str(most) if least == most else f"{least} to {most}"
         table.add_row(
-            row["algorithm"], short(row["messages_per_entry"]["mean"]), range_, short(row["bytes_per_entry"], 0),
-            short(row["wait"]["p50"]), short(row["wait"]["p99"]), short(row["sync_delay"]["p50"]), short(row["throughput"], 3),
-            style="bold red" if wrong else "",
+            row.algorithm, short(row.messages_per_entry["mean"]), claimed, short(row.bytes_per_entry, 0),
+            short(row.wait["p50"]), short(row.wait["p99"]), short(row.sync_delay["p50"]), short(row.throughput, 3),
+            style="bold red" if row.violations or row.stuck else "",
         )  # fmt: skip
     return table

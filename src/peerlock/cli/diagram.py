@@ -15,11 +15,13 @@ from peerlock.trace import read
 @app.command()
 def diagram(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, from peerlock sim --trace.")],
-    svg: Annotated[Path | None, typer.Option(help="Write an SVG file instead.")] = None,
-    most: Annotated[int | None, typer.Option(help="How many events (SVG: messages) to draw; 60 (400).", min=1)] = None,
-    open_: Annotated[bool, typer.Option("--open", help="Watch it in the lab, in a browser.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Write an SVG file, not text.")] = None,
+    most: Annotated[
+        int | None, typer.Option(help="Draw so many events at most (SVG: messages). Default: 60 (400).", min=1)
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Show the trace in the lab, in a browser.")] = False,
 ) -> None:
-    """Draw a trace as a space-time diagram: here, or as SVG; or watch it in the lab."""
+    """Draw a trace as a space-time diagram: as text, as SVG, or in the lab."""
     check_output(svg, ".svg")
     events = read(trace)
     if open_:

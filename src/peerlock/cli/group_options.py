@@ -1,4 +1,4 @@
-"""The options with which commands name a group, and how they reach a node of it."""
+"""The options that name a group, and the way to a node of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from peerlock.errors import UsageError
 from peerlock.net.control.client import Caller, reach
 from peerlock.net.settings import Settings
 
-GroupName = Annotated[str, typer.Option("-g", "--group", envvar="PEERLOCK_GROUP", help="The group.")]
+GroupName = Annotated[str, typer.Option("-g", "--group", envvar="PEERLOCK_GROUP", help="Name of the group.")]
 Config = Annotated[str | None, typer.Option(help="A TOML file that describes the group.")]
-Directory = Annotated[str | None, typer.Option("--dir", help="Directory of a group shared between users.")]
+Directory = Annotated[str | None, typer.Option("--dir", help="Directory of a group that several users share.")]
 
 
 def reached_node(group: str, settings: Settings) -> Caller:

@@ -1,4 +1,4 @@
-"""`peerlock kick`: a node of a fixed list is dead, by the operator's word."""
+"""`peerlock kick`: the operator declares that a node of a fixed list is dead."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from peerlock.net.settings import gather
 
 @app.command()
 def kick(
-    name: Annotated[str, typer.Argument(metavar="NODE", help="The node that is dead.")],
+    name: Annotated[str, typer.Argument(metavar="NODE", help="Name of the dead node.")],
     group: GroupName = "default",
     config: Config = None,
     directory: Directory = None,
 ) -> None:
-    """Say that a node of a fixed list is dead, so that the group goes on without it. You must be right."""
+    """Declare a node of a fixed list dead, so that the group goes on without it.
+
+    Make sure first that the process has ended. If it still runs, two nodes may
+    hold a lock at once.
+    """
     settings = gather(config, needs_tls=False, dir=directory)
     with contextlib.closing(reached_node(group, settings)) as caller:
         print(caller.call("kick", name=name))

@@ -1,4 +1,4 @@
-"""`peerlock node`: keep a member of a group, or a voter, running."""
+"""`peerlock node`: run a member of a group, or a voter."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ def node(
     group: GroupName = "default",
     config: Config = None,
     directory: Directory = None,
-    name: Annotated[str | None, typer.Option(help="Which node of the list this is, or how it is to be called.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this node, as in the list if there is one.")] = None,
     assume_dead: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="This node of the list is dead, for certain: do not wait for it."),
+        typer.Option(metavar="NAME", help="Do not wait for this node of the list: it is dead for certain."),
     ] = None,
-    voter: Annotated[bool, typer.Option("--voter", help="Only vote, for a group with voters: be no member.")] = False,
+    voter: Annotated[bool, typer.Option("--voter", help="Run a voter, not a member.")] = False,
     first_start: Annotated[
         bool, typer.Option("--first-start", help="This voter has never run before: it has no record yet.")
     ] = False,
     state: Annotated[
-        str | None, typer.Option(help="Where a voter keeps its record, a node of a list its epochs.")
+        str | None, typer.Option(help="File for a voter's record, or for the epochs of a node of a list.")
     ] = None,
-    metrics: Annotated[int | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics on loopback.")] = None,
+    metrics: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics at this port of loopback.")
+    ] = None,
 ) -> None:
-    """Keep a member of a group running, for peerlock run and for looking at the group. Ends with Ctrl-C or TERM.
+    """Run a member of a group, for peerlock run and peerlock status on this host. Ends with Ctrl-C or TERM.
 
-    With --voter it is no member, and helps to decide who is.
+    With --voter, run a voter: it is no member, and takes part in deciding the
+    members of the group.
     """
     settings = gather(
         config, dir=directory, name=name, assume_dead=tuple(assume_dead) if assume_dead else None,

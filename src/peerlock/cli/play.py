@@ -1,4 +1,4 @@
-"""`peerlock play`: a transcript, step by step."""
+"""`peerlock play`: carry out a transcript, step by step."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from peerlock.sim.transcript import play as play_text
 
 @app.command()
 def play(
-    transcript: Annotated[Path, typer.Argument(metavar="TRANSCRIPT", help="A text file of steps; see the reference.")],
-    write: Annotated[bool, typer.Option("--write", help="Write what happened into the file.")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit with 1 if something else happened than the file says.")
-    ] = False,
+    transcript: Annotated[Path, typer.Argument(metavar="TRANSCRIPT", help="A text file of steps.")],
+    write: Annotated[bool, typer.Option("--write", help="Write the outcome of each step into the file.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if an outcome differs from the file.")] = False,
 ) -> None:
-    """Carry out the steps of a transcript and print what came of each."""
+    """Carry out the steps of a transcript and print the outcome of each."""
     try:
         text = transcript.read_text(encoding="utf-8")
     except OSError as problem:

@@ -1,8 +1,7 @@
-"""How far a command has come, on stderr: a bar on a terminal, a line a minute in a log.
+"""The progress of a command, on stderr: a bar on a terminal, one line per minute in a log.
 
-A run of an hour that says nothing looks like one that hangs. Whoever looks at a
-terminal sees a bar; whoever reads a log (of CI, of a nightly run) finds a line
-for every minute, and none of a command that was done within the first.
+A run of an hour that prints nothing looks like one that hangs. A command that ends within the first
+minute leaves no line in a log.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ LINE_EVERY_S = 60.0
 
 
 def progress(items: Iterable[T], words: str, total: int) -> Iterator[T]:
-    """The items, and how many there have been."""
+    """The items; the bar counts them."""
     with bar(words, total) as advance:
         for item in items:
             yield item
@@ -34,7 +33,7 @@ def progress(items: Iterable[T], words: str, total: int) -> Iterator[T]:
 
 @contextmanager
 def bar(words: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Call it with what was done."""
+    """Call the result with the number of items done since the last call."""
     done = 0
 
     def advance(more: int) -> None:
@@ -48,7 +47,7 @@ def bar(words: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def stepping(total: int) -> Iterator[Callable[[str], None]]:
-    """The same for steps that have names; call it when one begins."""
+    """The same for steps with names: call the result when a step begins."""
     begun = 0
 
     def step(words: str) -> None:
@@ -74,7 +73,7 @@ def _shown(words: str, total: int) -> Iterator[Callable[[str, int], None]]:
 
 
 class Lines:
-    """At most a line a minute."""
+    """At most one line per minute."""
 
     def __init__(self) -> None:
         self.began = self.told = time.monotonic()
@@ -87,14 +86,14 @@ class Lines:
             print(f"{line()} ({(now - self.began) / 60:.0f} min so far)", file=sys.stderr, flush=True)
 
     def left(self, done: int, total: int) -> str:
-        """When the rest will be done at this pace, in words."""
+        """The time for the rest at this pace, in words."""
         if not 0 < done < total:
             return ""
         return f", {(time.monotonic() - self.began) * (total - done) / done / 60:.0f} min left at this pace"
 
 
 class Ticker(Recorder):
-    """Tells a progress bar of every entry."""
+    """Advances a progress bar with every entry."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         self.advance = advance

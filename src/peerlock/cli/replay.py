@@ -1,4 +1,4 @@
-"""`peerlock replay`: run again what a trace tells of, and compare."""
+"""`peerlock replay`: repeat the run of a trace, and compare."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from peerlock.trace import Writer, read
 def replay(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace file, from peerlock sim --trace.")],
 ) -> None:
-    """Run again what a trace tells of, and see whether the same happens, byte for byte.
+    """Repeat the run of a trace, and check that the same happens, byte for byte.
 
-    A trace of a running group (peerlock trace) is computed again: what each node
-    was told must make it do what it did.
+    For a trace of a running group (peerlock trace): give each node the same
+    inputs again, and check that it does the same.
     """
     events = read(trace)
     if (events[0].about or {}).get("kind") == "recorded":

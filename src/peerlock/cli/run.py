@@ -1,14 +1,16 @@
-"""`peerlock run`: a command under a lock, for people who know flock, consul lock and etcdctl lock.
+"""`peerlock run`: a command under a lock, as with flock, consul lock and etcdctl lock.
 
-The command runs in a process group of its own, with our terminal, and its exit status is ours. It must not work on
-without the lock:
+The command runs in a process group of its own, with the terminal of `peerlock run`, which ends with
+the exit status of the command. The command must not go on without the lock:
 
 - If the lock is lost, its group gets TERM, a little later KILL, and the exit code is 75.
-- If we are killed, with -9 too, the kernel kills the command (`PR_SET_PDEATHSIG`), and whoever takes the lock next
-  first ends what is left of the group: the node that we took the lock through, or the process that finds us dead. It
-  knows the group, because we told before the command was started.
+- If `peerlock run` is killed, also with -9, the kernel kills the command (`PR_SET_PDEATHSIG`). The
+  rest of the group is ended before the lock is granted to another process: by the node that the lock
+  was taken through, or by the node that finds this process dead. It was told the group before the
+  command was started.
 
-Where a resident node runs (`peerlock node`) the lock is taken through it: no view changes for a command of a second.
+Where a resident node runs (`peerlock node`) the lock is taken through it, so that a command of one
+second causes no view changes.
 """
 
 from __future__ import annotations
@@ -20,34 +22,29 @@ import sys
 import time
 from collections.abc import Iterator
 from math import inf
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from peerlock.cli.app import app
+from peerlock.cli.group_options import Config, Directory, GroupName
 from peerlock.cli.under_lock import LOST, Held, under_lock
-from peerlock.errors import (
-    LockError,
-    LockTimeout,
-    PeerlockError,
-    ProtocolError,
-    RegistryError,
-    Unreachable,
-    UsageError,
-)
+from peerlock.errors import LockError, LockTimeout, PeerlockError, ProtocolError, RegistryError, Unreachable, UsageError
 from peerlock.net.control.client import Caller, reach
-from peerlock.net.processes.groups import Guardian, process_group_of
+from peerlock.net.processes.groups import process_group_of
+from peerlock.net.registries.leased import LeasedRegistry
 from peerlock.net.settings import Settings, gather, prepared, registry_for
 from peerlock.node.wire import ClientResult
 
 BUSY, UNREACHABLE = 1, 69
-JOIN_S = 2.0  # that -n and -w allow for becoming a member, beside the waiting
+JOIN_S = 2.0  # that -n and -w allow for joining the group, beside the wait for the lock
 
 
 class CommandLine(TyperCommand):
-    """Options stand before the lock's name or right after it. The command begins at `--` or at the next word that is
-    no option, and everything from there on is the command's own: its options, and a `--` of its own.
+    """Options stand before the lock's name or right after it. The command begins at `--` or at the next
+    word that is no option. All words from there on belong to the command, also options and a `--`.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -69,28 +66,29 @@ def run(
     name: Annotated[
         str, typer.Argument(metavar="NAME [--] COMMAND...", help="The lock, then the command and its arguments.")
     ],
-    now: Annotated[bool, typer.Option("-n", "--nonblock", help="Do not wait: give up if others have it.")] = False,
+    now: Annotated[bool, typer.Option("-n", "--nonblock", help="Do not wait for a lock that is held.")] = False,
     wait: Annotated[
-        float | None, typer.Option("-w", "--wait", metavar="SECONDS", min=0.0, help="Wait no longer.")
+        float | None,
+        typer.Option("-w", "--wait", metavar="SECONDS", min=0.0, help="Wait for the lock at most so long."),
     ] = None,
-    shared: Annotated[
-        bool, typer.Option("-s", "--shared", help="As a reader of a readers' and writers' lock.")
-    ] = False,
-    exclusive: Annotated[bool, typer.Option("-x", "--exclusive", help="As the writer of one.")] = False,
-    code: Annotated[int, typer.Option("-E", "--conflict-exit-code", min=0, max=255, help="Exit code for busy.")] = BUSY,
-    group: Annotated[str, typer.Option("-g", "--group", envvar="PEERLOCK_GROUP", help="The group.")] = "default",
-    config: Annotated[str | None, typer.Option(help="A TOML file that describes the group.")] = None,
-    directory: Annotated[str | None, typer.Option("--dir", help="Directory of a group shared between users.")] = None,
+    shared: Annotated[bool, typer.Option("-s", "--shared", help="Take a readers-writer lock as a reader.")] = False,
+    exclusive: Annotated[bool, typer.Option("-x", "--exclusive", help="Take a readers-writer lock as writer.")] = False,
+    code: Annotated[
+        int, typer.Option("-E", "--conflict-exit-code", min=0, max=255, help="Exit code if the lock was not granted.")
+    ] = BUSY,
+    group: GroupName = "default",
+    config: Config = None,
+    directory: Directory = None,
 ) -> None:
     """Run a command while holding a lock: peerlock run backup -- rsync -a /srv /mnt
 
-    Waits for the lock, gives the command this terminal, ends with its status.
+    The command starts when the lock is granted. It has this terminal, and
+    PEERLOCK_LOCK and PEERLOCK_FENCE in its environment. peerlock run ends with
+    the exit code of the command, or with one of its own:
 
-    In the command's environment: PEERLOCK_LOCK and PEERLOCK_FENCE.
-
-    Exit codes of its own: 1 (or -E) busy; 69 no group can be reached;
-    75 the lock was lost and the command ended; 126, 127 it cannot be run;
-    2 wrong usage.
+    1 (or -E): the lock was not granted in time. 2: wrong usage.
+    69: no group can be reached. 75: the lock was lost; the command was ended.
+    126, 127: the command cannot be run.
     """
     if shared and exclusive:
         raise UsageError("-s and -x exclude each other: a reader, or the writer.")
@@ -116,9 +114,9 @@ def run(
 
 @contextlib.contextmanager
 def leaving_when_told() -> Iterator[None]:
-    """Who is told to end while it waits leaves the group before it does; else the others would have to wait for its lease."""
+    """A process that is told to end while it waits leaves the group first. Else the others would wait for its lease."""
 
-    def ended(number: int, frame: Any) -> None:
+    def ended(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     before = {number: signal.signal(number, ended) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -162,25 +160,19 @@ class ThroughResident(Held):
         if not frame.ok:
             raise UsageError(str(frame.value))
         self.fence, self.leased = frame.value["fence"], bool(frame.value.get("leased"))
-        self.until: float = frame.value.get("until", inf)  # as far as the node has said
-        self.guardian: Guardian | None = None
+        self.until: float = frame.value.get("until", inf)  # of the lease, as far as the node has said
         caller.socket.settimeout(3.0)
 
     def record_process_groups(self, group: int) -> None:
         if not group:
-            self.caller.socket.settimeout(0.5)  # it is over; the end of the connection says so, too
+            self.caller.socket.settimeout(0.5)  # the command has ended; the end of the connection says so, too
         try:
             self.caller.call("record_process_groups", group=group)
         except (OSError, ProtocolError) as problem:
             why = str(problem) or "no answer"
             raise Unreachable(f"The node {self.caller.node} is gone ({why}). The command was not started.") from None
         if group and self.until < inf:
-            self.guardian = Guardian(group)  # the node may be stopped, and never say that the lease is over
-            self.guardian.must_end_at(self.until)
-
-    def dismiss(self) -> None:
-        if self.guardian is not None:
-            self.guardian.dismiss()
+            self.guard(group, self.until)  # a node that is stopped never says that the lease is over
 
     def remaining(self) -> float:
         return self.until - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -207,14 +199,12 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
 
     algorithm, limits = prepared(settings)
     registry = registry_for(group, settings)
-    # Where there are leases a member that has died keeps others outside until its own is over.
+    # With leases, a dead member keeps a new one waiting until its lease is over.
     allowed = JOIN_S + (registry.patience_s if registry.leases else 0.0)
-    deadline = None if patience is None else time.monotonic() + max(patience, allowed)
+    limit = None if patience is None else max(patience, allowed)
+    deadline = None if limit is None else time.monotonic() + limit
     try:
-        joined = started(
-            ThreadShell(registry, group, algorithm, limits),
-            None if patience is None else max(patience, allowed),
-        )
+        joined = started(ThreadShell(registry, group, algorithm, limits), limit)
     except LockTimeout as problem:
         raise Unreachable(str(problem)) from None
     with joined as node:
@@ -227,21 +217,16 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
 
         class Member(Held):
             fence, channel, leased = hold.fence, inner, registry.leases
-            guardian: Guardian | None = None
 
             def record_process_groups(self, group: int) -> None:
                 registry.record_process_groups(process_group_of(group))
-                if not registry.leases:
-                    return
-                if group:
-                    guardian = self.guardian = Guardian(group)
-                    guardian.must_end_at(node._shell.core.deadline.until)
-                    registry.on_leased = guardian.must_end_at  # type: ignore[attr-defined]
+                if group and isinstance(registry, LeasedRegistry):
+                    registry.on_leased = self.guard(group, node._shell.core.deadline.until)
 
             def dismiss(self) -> None:
-                if self.guardian is not None:
-                    registry.on_leased = None  # type: ignore[attr-defined]
-                    self.guardian.dismiss()
+                if isinstance(registry, LeasedRegistry):
+                    registry.on_leased = None
+                super().dismiss()
 
             def lost(self) -> str | None:
                 return str(hold.error) if not hold.held else None
@@ -250,7 +235,7 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
                 return hold.remaining()
 
         hold.on_loss = lambda: os.write(outer, b"!")
-        if not hold.held:  # before anybody could be told
+        if not hold.held:  # before `on_loss` was set
             os.write(outer, b"!")
         try:
             yield Member()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from msgspec import Struct
 from rich.table import Table
 
-from peerlock.cli.app import app, check_output, console, numbers, options, output, print_json, save, short
+from peerlock.cli.app import AsJson, app, check_output, console, numbers, options, output, print_json, save, short
 from peerlock.cli.progress import Ticker, bar
 from peerlock.contract import Mode
 from peerlock.errors import UsageError
@@ -23,42 +24,62 @@ from peerlock.trace import Keeper, Recorder, Writer
 NAME = typer.Argument(metavar="NAME", help="An algorithm of the catalogue, or your own class: ./mine.py:MyLock.")
 
 
+class Report(Struct):
+    """The figures of one or several runs: what `--json` prints."""
+
+    algorithm: str
+    form: str
+    nodes: int
+    edges: int
+    diameter: int
+    seed: int | str
+    entries: int
+    messages: int
+    messages_per_entry: dict[str, float | None]
+    overhead: int
+    by_kind: dict[str, int]
+    bytes_per_entry: float | None
+    wait: dict[str, float | None]
+    sync_delay: dict[str, float | None]
+    throughput: float | None
+    fairness: float | None
+    violations: int
+    claimed: dict[str, float | None]
+    stuck: list[int]
+    stuck_seeds: list[int]
+    violating_seeds: list[int]
+
+
 @app.command()
 def sim(
     name: Annotated[str, NAME],
     nodes: Annotated[
-        int | None, typer.Option("-n", "--nodes", help="How many nodes; 5, or what the topology has.")
+        int | None, typer.Option("-n", "--nodes", help="Number of nodes. Default: 5, or that of the topology.")
     ] = None,
     topology: Annotated[str | None, typer.Option(help=f"One of: {topology.SYNTAX}.")] = None,
-    entries: Annotated[int, typer.Option(help="How often each node enters.")] = 10,
+    entries: Annotated[int, typer.Option(help="Entries per node.")] = 10,
     load: Annotated[str, typer.Option(help=f"One of: {workload.SYNTAX}.")] = "closed",
     delay: Annotated[str, typer.Option(help=f"One of: {delays.SYNTAX}.")] = "uniform:0.5,1.5",
     delay_bound: Annotated[
-        float | None, typer.Option(help="What the nodes take for the longest delay, true or not.")
+        float | None, typer.Option(help="The longest delay that the nodes assume, true or not.")
     ] = None,
     fifo: Annotated[bool, typer.Option("--fifo", help="Messages between two nodes arrive in the order sent.")] = False,
-    seed: Annotated[str, typer.Option(help="One seed, or several: 1..100. The figures are over all.")] = "1",
+    seed: Annotated[str, typer.Option(help="One seed, or several (1..100): the figures are over all runs.")] = "1",
     l: Annotated[int | None, typer.Option("--l", help="L of suzuki-kasami-b.")] = None,
-    as_printed: Annotated[bool, typer.Option("--as-printed", help="The paper's text, with its errors.")] = False,
-    hold: Annotated[
-        str, typer.Option(help="How long a node stays inside; the same words as --delay.")
-    ] = "constant:0.1",
+    as_printed: Annotated[bool, typer.Option("--as-printed", help="Run the paper's text with its errors.")] = False,
+    hold: Annotated[str, typer.Option(help="How long a node stays inside, written like --delay.")] = "constant:0.1",
     readers: Annotated[float | None, typer.Option(help="The share of entries that only read.")] = None,
     inside: Annotated[
         list[str] | None, typer.Option(help="A node that is inside at the start: 2, or 2:read. May be repeated.")
     ] = None,
-    home: Annotated[int, typer.Option(help="Where the token starts when nobody is inside.")] = 1,
+    home: Annotated[int, typer.Option(help="The node where the token starts if no node is inside.")] = 1,
     fault: Annotated[list[str] | None, typer.Option(help=f"One of: {FAULTS}. May be repeated.")] = None,
     loss: Annotated[float, typer.Option(help="The share of messages lost; the papers assume 0.")] = 0.0,
-    duplicate: Annotated[
-        float, typer.Option(help="The share of messages that arrive twice; the papers assume 0.")
-    ] = 0.0,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="An option of the algorithm: own_counts=true.")
-    ] = None,
-    trace: Annotated[Path | None, typer.Option(help="Write every event to this file, one JSON object a line.")] = None,
+    duplicate: Annotated[float, typer.Option(help="The share that arrive twice; the papers assume 0.")] = 0.0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the algorithm: NAME=VALUE.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write all events to this file, one JSON object per line.")] = None,
     diagram: Annotated[Path | None, typer.Option(help="Draw the run as a space-time diagram, FILE.svg.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Run an algorithm in virtual time and print what it cost, beside what the paper claims."""
     seeds = numbers(seed, "seed")
@@ -95,7 +116,7 @@ def _inside(text: str) -> tuple[int, Mode]:
 def run_all(
     prepared: Prepared, seeds: list[int], trace: Path | None = None, diagram: Path | None = None
 ) -> tuple[list[Metrics], dict[int, list[int]]]:
-    """Run every seed; the metrics of each, and who was left waiting in which."""
+    """Run every seed: the metrics of each run, and for each seed the nodes that were left waiting."""
     runs, stuck = [], {}
     total = len(seeds) * prepared.topology.n * prepared.experiment.entries
     with bar(prepared.spec.name, total) as advance:
@@ -125,57 +146,47 @@ def _run_one(
     return metrics, world.stuck()
 
 
-def report(prepared: Prepared, seeds: list[int], runs: list[Metrics], stuck: dict[int, list[int]]) -> dict[str, Any]:
-    """What `--json` prints."""
+def report(prepared: Prepared, seeds: list[int], runs: list[Metrics], stuck: dict[int, list[int]]) -> Report:
     spec, network = prepared.spec, prepared.topology
     bounds = spec.claimed.bounds(network.size(spec.options.get("l", 2))) if spec.claimed else None
-    return {
-        "algorithm": spec.name,
-        "form": spec.form,
-        "nodes": network.n,
-        "edges": network.edges,
-        "diameter": network.diameter,
-        "seed": seeds[0] if len(seeds) == 1 else f"{seeds[0]}..{seeds[-1]}",
+    return Report(
+        algorithm=spec.name,
+        form=spec.form,
+        nodes=network.n,
+        edges=network.edges,
+        diameter=network.diameter,
+        seed=seeds[0] if len(seeds) == 1 else f"{seeds[0]}..{seeds[-1]}",
         **summary(runs, spec.mean_only),
-        "claimed": {"min": bounds[0] if bounds else None, "max": bounds[1] if bounds else None},
-        "stuck": sorted({node for nodes in stuck.values() for node in nodes}),
-        "stuck_seeds": sorted(stuck),
-        "violating_seeds": [seed for seed, run in zip(seeds, runs, strict=True) if run.violations],
-    }
-
-
-def _show(figures: dict[str, Any]) -> None:
-    per, claimed = figures["messages_per_entry"], figures["claimed"]
-    form = "" if figures["form"] == "standard" else f", {figures['form'].replace('_', ' ')}"
-    table = Table(
-        show_header=False, title=f"{figures['algorithm']}{form}: {figures['nodes']} nodes, seed {figures['seed']}"
+        claimed={"min": bounds[0] if bounds else None, "max": bounds[1] if bounds else None},
+        stuck=sorted({node for nodes in stuck.values() for node in nodes}),
+        stuck_seeds=sorted(stuck),
+        violating_seeds=[seed for seed, run in zip(seeds, runs, strict=True) if run.violations],
     )
-    kinds = ", ".join(f"{number:,} {kind}" for kind, number in figures["by_kind"].items())
-    range_ = f"{short(claimed['min'])} to {short(claimed['max'])}" if claimed["max"] is not None else "nothing"
+
+
+def _show(found: Report) -> None:
+    form = "" if found.form == "standard" else f", {found.form.replace('_', ' ')}"
+    table = Table(show_header=False, title=f"{found.algorithm}{form}: {found.nodes} nodes, seed {found.seed}")
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in found.by_kind.items())
+    per, least, most = found.messages_per_entry, found.claimed["min"], found.claimed["max"]
     rows = {
-        "network": f"{figures['edges']:,} edges, diameter {figures['diameter']}",
-        "entries": f"{figures['entries']:,}",
-        "messages": f"{figures['messages']:,} ({kinds})" if kinds else "0",
-        "messages an entry": f"{short(per['mean'])} on average, {short(per['min'])} to {short(per['max'])}",
-        "  the paper claims": range_,
-        "  overhead": f"{figures['overhead']:,} messages that no entry can be charged with",
-        "bytes an entry": short(figures["bytes_per_entry"], 1),
-        "wait": _quantiles(figures["wait"]),
-        "exit to next entry": _quantiles(figures["sync_delay"]),
-        "entries a unit of time": short(figures["throughput"], 3),
-        "fairness": f"{short(figures['fairness'])} (fewest over most entries of a node)",
-        "violations": f"{figures['violations']}" + _which(figures["violating_seeds"], figures["violations"]),
-        "left waiting": f"nodes {figures['stuck']}" + _which(figures["stuck_seeds"], 1)
-        if figures["stuck"]
-        else "nobody",
+        "network": f"{found.edges:,} edges, diameter {found.diameter}",
+        "entries": f"{found.entries:,}",
+        "messages": f"{found.messages:,} ({kinds})" if kinds else "0",
+        "messages per entry": f"{short(per['mean'])} on average, {short(per['min'])} to {short(per['max'])}",
+        "  the paper claims": f"{short(least)} to {short(most)}" if most is not None else "nothing",
+        "  overhead": f"{found.overhead:,} messages that no entry can be charged with",
+        "bytes per entry": short(found.bytes_per_entry, 1),
+        "wait": _quantiles(found.wait),
+        "exit to next entry": _quantiles(found.sync_delay),
+        "entries per unit of time": short(found.throughput, 3),
+        "fairness": f"{short(found.fairness)} (fewest over most entries of a node)",
+        "violations": f"{found.violations}{_which(found.violating_seeds)}",
+        "left waiting": f"nodes {found.stuck}{_which(found.stuck_seeds)}" if found.stuck else "no node",
     }
+    wrong = {"violations": found.violations, "left waiting": found.stuck}
     for what, words in rows.items():
-        style = (
-            "bold red"
-            if (what == "violations" and figures["violations"]) or (what == "left waiting" and figures["stuck"])
-            else ""
-        )
-        table.add_row(what, words, style=style)
+        table.add_row(what, words, style="bold red" if wrong.get(what) else "")
     console().print(table)
 
 
@@ -183,5 +194,5 @@ def _quantiles(values: dict[str, float | None]) -> str:
     return f"{short(values['p50'])} median, {short(values['p99'])} p99, {short(values['max'])} at most"
 
 
-def _which(seeds: list[int], show: int) -> str:
-    return f" (seed {', '.join(map(str, seeds[:5]))}{' ...' if len(seeds) > 5 else ''})" if seeds and show else ""
+def _which(seeds: list[int]) -> str:
+    return f" (seed {', '.join(map(str, seeds[:5]))}{' ...' if len(seeds) > 5 else ''})" if seeds else ""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Group as Rows
+from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from peerlock.cli.app import app, console, print_json
+from peerlock.cli.app import AsJson, app, console, print_json
 from peerlock.cli.group_options import Config, Directory, GroupName
 from peerlock.errors import PeerlockError
 from peerlock.net.control.client import look
@@ -26,19 +26,19 @@ def status(
     config: Config = None,
     directory: Directory = None,
     state: Annotated[
-        str | None, typer.Option(help="The state= that a program on this host has joined with, if it has given one.")
+        str | None, typer.Option(help="The state= of a program on this host, if it has joined with one.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, twice a second, until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it twice per second, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the members of a group, its locks with their holders and waiters, and what the group waits for.
 
-    A node of this host is asked, and asks the other members. A member that does
-    not answer is named, and what it holds is unknown.
+    The command asks a node of this host, which asks the other members. The
+    output names the members that do not answer. What they hold is unknown.
     """
     settings = gather(config, needs_tls=False, dir=directory, state=state)
     if as_json:
-        print_json(msgspec.to_builtins(look(group, settings)))
+        print_json(look(group, settings))
         return
     if not watch:
         console().print(_shown(look(group, settings)))
@@ -55,10 +55,10 @@ def status(
 KINDS = {"host": "one host", "static": "a fixed list", "embedded": "voters", "etcd": "etcd"}
 
 
-def _shown(status: NodeStatus) -> Any:
+def _shown(status: NodeStatus) -> Rows:
     kind = KINDS.get(status.kind, status.kind)
     head = Text(f"group {status.group} ({kind}), epoch {status.epoch}, as {status.node} sees it", style="bold")
-    rows: list[Any] = [head, Text(f"members: {', '.join(status.members)}")]
+    rows: list[RenderableType] = [head, Text(f"members: {', '.join(status.members)}")]
     if status.silent:
         rows.append(Text(f"no answer from: {', '.join(status.silent)}", style="yellow"))
     if status.older:

@@ -1,4 +1,4 @@
-"""`peerlock trace`: write down what happens to one lock of a running group."""
+"""`peerlock trace`: record one lock of a running group."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from peerlock.net.settings import gather
 
 @app.command()
 def trace(
-    lock: Annotated[str, typer.Argument(metavar="LOCK", help="The lock to watch.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The trace file, for peerlock diagram and peerlock replay.")],
-    seconds: Annotated[float, typer.Option(min=0.01, max=3600, help="For how long.")] = 1.0,
+    lock: Annotated[str, typer.Argument(metavar="LOCK", help="Name of the lock to record.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The trace file.")],
+    seconds: Annotated[float, typer.Option(min=0.01, max=3600, help="How long to record.")] = 1.0,
     group: GroupName = "default",
     config: Config = None,
     directory: Directory = None,
 ) -> None:
-    """Write down what happens to one lock of a running group: its messages, its waiters and its entries.
+    """Record the messages, waiters and entries of one lock of a running group.
 
-    The group starts a new epoch for it, so that the trace has a beginning. It is
-    a trace like those of peerlock sim: draw it, compute it again.
+    The group starts a new epoch, with which the trace begins. The trace can be
+    drawn (peerlock diagram) and replayed (peerlock replay).
     """
     from peerlock.net.control.tracing import merged
 

@@ -9,14 +9,13 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any
+from types import FrameType
+from typing import NoReturn
 
-from peerlock.errors import (
-    LockLost,
-    PeerlockError,
-)
+from peerlock.errors import LockLost, PeerlockError
+from peerlock.net.processes.groups import Guardian
 
 LOST = 75  # exit code
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -25,39 +24,47 @@ PR_SET_PDEATHSIG = 1
 
 
 class Held:
-    """A lock for a command: its fence, whom to tell of the command's group, and what becomes readable when it is lost."""
+    """The lock of a command."""
 
     fence: int
-    channel: int
+    channel: int  # becomes readable when the lock is lost
+    leased = False  # another process may have the lock the moment it is lost
+    guardian: Guardian | None = None
 
     def record_process_groups(self, group: int) -> None:
         raise NotImplementedError
 
     def lost(self) -> str | None:
-        """Something can be read from the channel: is it that the lock is lost, and why?"""
+        """The channel is readable. Why the lock is lost; None: it is not."""
         raise NotImplementedError
 
     def pending(self) -> bool:
-        """Is there something that has been read from it already?"""
+        """Is there a message that has been read from the channel already?"""
         return False
 
-    def dismiss(self) -> None:
-        """The command has ended: nobody needs to end it any more."""
+    def guard(self, group: int, until: float) -> Callable[[float], None]:
+        """End the command's process group at that time, on the clock that counts suspensions. Call the result to move it."""
+        self.guardian = Guardian(group)
+        self.guardian.must_end_at(until)
+        return self.guardian.must_end_at
 
-    leased = False  # others may have the lock the moment it is lost
+    def dismiss(self) -> None:
+        """The command has ended."""
+        if self.guardian is not None:
+            self.guardian.dismiss()
 
     def remaining(self) -> float:
-        """Seconds for which the lock is certainly ours."""
+        """Seconds for which the lock is certainly held."""
         return inf
 
 
 def under_lock(command: list[str], held: Held, name: str) -> int:
-    """Run it, and give its exit status. It starts only when the processes that must end it know its group."""
+    """Run the command and return its exit status. It starts once its process group is recorded, so that it can be ended."""
     ready, go = os.pipe()
     environment = {**os.environ, "PEERLOCK_LOCK": name, "PEERLOCK_FENCE": str(held.fence)}
     sys.stdout.flush()
     sys.stderr.flush()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, nobody hears how the command ended
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, the exit status is lost
     terminal = Terminal()
     parent = os.getpid()
     libc = ctypes.CDLL(None)
@@ -78,18 +85,20 @@ def under_lock(command: list[str], held: Held, name: str) -> int:
             os.close(go)
             ended = watch(child, held)
     except BaseException:
-        signal_group(child, signal.SIGKILL)  # whatever went wrong: it does not work on without us
+        signal_group(child, signal.SIGKILL)  # whatever went wrong: the command must not go on
         raise
     finally:
         terminal.take_back()
     held.dismiss()
     with contextlib.suppress(PeerlockError, OSError):
-        held.record_process_groups(0)  # if whoever kept it is still there
+        held.record_process_groups(0)  # if the node with the record is still there
     return ended
 
 
-def become(command: list[str], environment: dict[str, str], ready: int, go: int, parent: int, libc: Any) -> None:
-    """In the child: wait for the word, and be the command."""
+def become(
+    command: list[str], environment: dict[str, str], ready: int, go: int, parent: int, libc: ctypes.CDLL
+) -> NoReturn:
+    """In the child: wait for permission to start, then become the command."""
     code = 126
     try:
         os.close(go)
@@ -97,7 +106,7 @@ def become(command: list[str], environment: dict[str, str], ready: int, go: int,
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent or os.read(ready, 1) != b"!":
             os._exit(LOST)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a command expects not to be
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and its child inherits that
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(command[0], command, environment)
     except FileNotFoundError:
@@ -110,7 +119,7 @@ def become(command: list[str], environment: dict[str, str], ready: int, go: int,
 
 
 def watch(child: int, held: Held) -> int:
-    """Until the command ends, or the lock is lost."""
+    """Wait until the command ends, or end it when the lock is lost. The exit code."""
     watched = os.pidfd_open(child)
     deadline: float | None = None
     first = held.remaining()
@@ -122,7 +131,7 @@ def watch(child: int, held: Held) -> int:
                 wait = min(0.05, wait or 0.05)
                 left = held.remaining()
                 if 0 < left < first / 3:
-                    # The lease was not renewed three times: the command has until its end to come to one.
+                    # The lease was not renewed three times. TERM gives the command the rest of the lease to end.
                     signal_group(child, signal.SIGTERM)
                     deadline = time.monotonic() + left
                     with contextlib.suppress(OSError):
@@ -133,9 +142,7 @@ def watch(child: int, held: Held) -> int:
                 ready.append(held.channel)
             if watched in ready:
                 if deadline is not None:
-                    signal_group(
-                        child, signal.SIGKILL
-                    )  # whoever of the group is still there; before its number is free
+                    signal_group(child, signal.SIGKILL)  # the rest of the group, before its number is free
                 _, status = os.waitpid(child, 0)
                 ended = os.waitstatus_to_exitcode(status)
                 if deadline is not None or (ended == -signal.SIGKILL and was_lost(held)):
@@ -156,7 +163,7 @@ def watch(child: int, held: Held) -> int:
 
 
 def was_lost(held: Held) -> bool:
-    """Was the command killed because the lock was lost, before this process heard of the loss?"""
+    """Was the command killed because of a lost lock, before this process heard of the loss?"""
     if held.remaining() <= 0:
         return True
     while held.pending() or select.select([held.channel], [], [], 0.1)[0]:
@@ -174,7 +181,7 @@ def signal_group(child: int, number: int) -> None:
 def forwarding(child: int, terminal: Terminal) -> Iterator[None]:
     """The command gets the signals that this process gets. When the command is stopped, so is this process."""
 
-    def stopped(number: int, frame: Any) -> None:
+    def stopped(number: int, frame: FrameType | None) -> None:
         by = stopped_by(child)
         if by is None or terminal.descriptor is None:
             return
@@ -184,7 +191,7 @@ def forwarding(child: int, terminal: Terminal) -> Iterator[None]:
             given = terminal.given
             terminal.take_back()
             os.kill(os.getpid(), signal.SIGSTOP)
-            # and from here on we go on
+            # here this process was continued
             if given:
                 terminal.give(child)
         signal_group(child, signal.SIGCONT)
@@ -200,10 +207,10 @@ def forwarding(child: int, terminal: Terminal) -> Iterator[None]:
 
 
 def stopped_by(child: int) -> int | None:
-    """The signal that has stopped the child since this was last asked. None: it was not stopped, or has ended."""
+    """The signal that has stopped the child since the last call. None: it was not stopped, or has ended."""
     try:
         found = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
-    except ChildProcessError:  # a child that has ended is none that can stop
+    except ChildProcessError:  # the child has ended
         return None
     return found.si_status if found is not None else None
 
@@ -211,8 +218,9 @@ def stopped_by(child: int) -> int | None:
 class Terminal:
     """The terminal, if this process is in its foreground. The command has a process group of its own.
 
-    A command that has the terminal to itself gets the foreground at once, for it may read. In a pipeline (`| less`) others of
-    the shell's job need the foreground as well: there the command gets it when it has to stop for it.
+    A command that has the terminal to itself gets the foreground at once, for it may read. In a pipeline
+    (`| less`) other processes of the shell's job need the foreground as well. There the command gets it
+    when it is stopped for the lack of it.
     """
 
     def __init__(self) -> None:

@@ -12,23 +12,25 @@ from peerlock.cli.group_options import Config, GroupName
 from peerlock.errors import UsageError
 from peerlock.net.settings import gather
 
-voters_app = typer.Typer(help="The voters of a group.", no_args_is_help=True)
+voters_app = typer.Typer(help="Change the voters of a group.", no_args_is_help=True)
 app.add_typer(voters_app, name="voters")
 
 
 @voters_app.command("replace")
 def replace_voter(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="The voter that is dead, or is to be taken out.")],
-    new: Annotated[str, typer.Argument(metavar="NEW=HOST:PORT", help="The one that takes its place, and where it is.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of the voter to remove.")],
+    new: Annotated[str, typer.Argument(metavar="NEW=HOST:PORT", help="Name and address of the new voter.")],
     group: GroupName = "default",
     config: Config = None,
-    name: Annotated[str | None, typer.Option(help="As which node; with TLS, whose certificate.")] = None,
+    name: Annotated[str | None, typer.Option(help="Act as this node; with TLS, use its certificate.")] = None,
 ) -> None:
-    """Put a new voter in the place of another one. A majority of the present voters must be well.
+    """Replace a voter by a new one. A majority of the present voters must be running.
 
-    Start the new one first, on its host: peerlock node --voter --name NEW --first-start. Then
-    change the list of voters in the settings of every node: those that run have
-    learned it from the group.
+    First start the new voter on its host:
+    peerlock node --voter --name NEW --first-start
+
+    Afterwards change the list of voters in the settings of every node. Running
+    nodes learn the new list from the group.
     """
     from peerlock.net.transport.endpoint import parse_address
     from peerlock.net.transport.tls import contexts

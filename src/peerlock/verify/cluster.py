@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from peerlock.errors import UsageError
+from peerlock.net.registries.etcd import Etcd
+from peerlock.net.settings import Settings
+from peerlock.verify.history import Deaths
 from peerlock.verify.hosts import Hosts
+from peerlock.verify.log import read
 from peerlock.verify.plan import Plan
 from peerlock.verify.worker import Spec
 
@@ -48,8 +50,8 @@ class Etcds:
             raise
 
     @property
-    def endpoints(self) -> list[str]:
-        return [f"http://{self.hosts.address(place)}:{ETCD_PORT}" for place in self.places]
+    def endpoints(self) -> tuple[str, ...]:
+        return tuple(f"http://{self.hosts.address(place)}:{ETCD_PORT}" for place in self.places)
 
     def start(self, place: int) -> None:
         here, bind = self.hosts.address(place), self.hosts.bind(place)
@@ -69,7 +71,7 @@ class Etcds:
         self.hosts.runs(place, self.processes[place].pid)
 
     def leader(self) -> int | None:
-        """By what each of them says of itself, on its own host."""
+        """The place of the leader. Each etcd is asked on its own host whether it leads."""
         for place in self.places:
             words = [sys.executable, "-P", "-c", WHO_LEADS, f"http://{self.hosts.bind(place)}:{ETCD_PORT}"]
             said = subprocess.run(self.hosts.command(place, words), capture_output=True, check=False)
@@ -93,7 +95,7 @@ class Cluster:
     def __init__(self, plan: Plan, hosts: Hosts, directory: Path, etcds: Etcds | None) -> None:
         self.plan, self.hosts, self.directory, self.etcds = plan, hosts, directory, etcds
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.deaths: dict[str, list[tuple[float, int]]] = {}
+        self.deaths: dict[str, Deaths] = {}
         self.started: set[int] = set()
         for host in self.hosts_of_nodes:
             if plan.registry != "host":
@@ -115,22 +117,22 @@ class Cluster:
     def log(self, host: int) -> Path:
         return self.directory / f"{self.name(host)}.log"
 
-    def settings(self, host: int) -> dict[str, Any]:
-        plan, hosts = self.plan, self.hosts
-        if plan.registry == "host":
-            return {"name": self.name(host), "dir": str(self.directory)}
-        settings: dict[str, Any] = {
-            "name": self.name(host), "lease_s": plan.lease_s, "insecure": True, "state": str(self.directory / f"state-{host}"),
-            "address": f"{hosts.address(host)}:{MEMBER_PORT}",
-        }  # fmt: skip
-        if hosts.bind(host) != hosts.address(host):
-            settings["bind"] = hosts.bind(host)
-        if self.etcds is not None:
-            settings["etcd"] = {"endpoints": self.etcds.endpoints}
-        else:
-            settings["voters"] = {self.name(at): f"{hosts.address(at)}:{VOTER_PORT}" for at in self.voters}
-            settings["first_start"] = host not in self.started
-        return settings
+    def settings(self, host: int) -> Settings:
+        hosts = self.hosts
+        if self.plan.registry == "host":
+            return Settings(name=self.name(host), dir=str(self.directory))
+        etcds = self.etcds
+        return Settings(
+            name=self.name(host),
+            lease_s=self.plan.lease_s,
+            insecure=True,
+            state=str(self.directory / f"state-{host}"),
+            address=f"{hosts.address(host)}:{MEMBER_PORT}",
+            bind=hosts.bind(host) if hosts.bind(host) != hosts.address(host) else None,
+            etcd=Etcd(etcds.endpoints) if etcds else None,
+            voters=None if etcds else {self.name(at): f"{hosts.address(at)}:{VOTER_PORT}" for at in self.voters},
+            first_start=None if etcds else host not in self.started,
+        )
 
     def start(self, host: int) -> None:
         spec = Spec(
@@ -138,13 +140,10 @@ class Cluster:
             self.plan.seed * 1000 + host, self.plan.guard, self.plan.planted,
         )  # fmt: skip
         words = [sys.executable, "-P", "-m", "peerlock.verify.worker", msgspec.json.encode(spec).decode()]
+        words = self.hosts.command(host, words)
         with (self.directory / f"{self.name(host)}.err").open("ab") as errors:
             self.processes[host] = subprocess.Popen(
-                self.hosts.command(host, words),
-                stdin=subprocess.PIPE,
-                stdout=errors,
-                stderr=errors,
-                start_new_session=True,
+                words, stdin=subprocess.PIPE, stdout=errors, stderr=errors, start_new_session=True
             )
         self.started.add(host)
 
@@ -157,8 +156,8 @@ class Cluster:
 
     def kill(self, host: int) -> None:
         process = self.processes[host]
-        # Before the kill: on one host the next holder may be in before this process has its turn again. The last that the
-        # killed one has written down counts as well, so a hold that was another's while it lived is still found.
+        # Before the kill: on one host the next holder may be in before this process has its turn again.
+        # The last line of the killed process counts as well, so an overlap while it lived is still found.
         when = time.monotonic()
         process.kill()
         process.wait()
@@ -177,7 +176,7 @@ class Cluster:
     def last_grants(self) -> dict[int, float]:
         found = {}
         for host in self.hosts_of_nodes:
-            grants = [event["t"] for event in _tail(self.log(host)) if event["what"] == "granted"]
+            grants = [line.t for line in read(self.log(host), last=32768) if line.what == "granted"]
             found[host] = grants[-1] if grants else 0.0
         return found
 
@@ -193,19 +192,3 @@ class Cluster:
                 self.kill(host)
             if process.stdin is not None:
                 process.stdin.close()
-
-
-def _tail(path: Path) -> list[dict[str, Any]]:
-    """The last lines of a log, while it is being written."""
-    try:
-        with path.open("rb") as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - 32768))
-            lines = stream.read().split(b"\n")[1:-1]
-    except FileNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        with contextlib.suppress(msgspec.DecodeError):
-            found.append(msgspec.json.decode(line))
-    return found

@@ -1,28 +1,31 @@
-"""Reading what the processes wrote down, and judging it.
+"""What the processes wrote, read and judged.
 
-A hold is *believed* from when it was granted until the first of: it was released; its loss was told; its process was
-dead; the last lease that its process had heard of was over, by that process's own clock. But if its process was told
-later than that, by `hold.check()`, that it holds the lock, then it believed until then, lease or not. Two believed
-holds at one time are an overlap.
+A process *believes* that it holds the lock from the grant until the first of these: it releases the
+lock; it is told that the lock is lost; it is dead; the last lease that it has heard of is over, by
+its own clock. If `hold.check()` tells it later than that that it holds the lock, then it believed
+until then, lease or not. Two beliefs at one time are an overlap.
 
-A write is *stale* if one with a larger fence was accepted before it: accepted, it is the disaster that fences are
-for; refused, it shows that the guard was needed. Updates are lost if the counter is lower than the number of writes
-that were accepted.
+A write is *stale* if one with a larger fence was accepted before it. A stale write that is accepted
+is the disaster that fences prevent. One that is refused shows that the guard was needed. Updates are
+lost if the counter is lower than the number of accepted writes.
 """
 
 from __future__ import annotations
 
 import itertools
 from math import inf
-from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
+
+from peerlock.verify.log import Line
+from peerlock.verify.plan import Fault
+
+Deaths = list[tuple[float, int]]  # when, and which process
 
 
 class Belief(Struct, frozen=True):
-    """A time during which a process believed to hold the lock."""
+    """A time during which a process believed that it held the lock."""
 
     node: str
     start: float
@@ -41,10 +44,10 @@ class Verdict(Struct):
     losses: int = 0
     fences_out_of_order: int = 0
     faults: dict[str, int] = {}
-    recovery_s: float | None = None  # the longest that anybody waited after a healing
-    stuck: int = 0  # times that somebody was not in within the patience after a healing
+    recovery_s: float | None = None  # the longest wait for the lock after a healing
+    stuck: int = 0  # processes that were not granted the lock in time after a healing
     raised: int = 0  # exceptions that are no PeerlockError
-    phases: dict[str, int] = {}  # faults in system calls, by what the process was about
+    phases: dict[str, int] = {}  # faults in system calls, by what the process was doing
     seconds: float = 0.0
     seed: int = 0
     hosts: str = ""
@@ -52,69 +55,61 @@ class Verdict(Struct):
 
     @property
     def ok(self) -> bool:
-        return not (
-            self.overlaps
-            or self.stale_writes_accepted
-            or self.lost_updates
-            or self.fences_out_of_order
-            or self.stuck
-            or self.raised
-        )
+        wrong = (self.overlaps, self.stale_writes_accepted, self.lost_updates, self.fences_out_of_order, self.stuck)
+        return not any(wrong) and not self.raised
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log; a last one that was cut off is left out."""
-    found = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        try:
-            found.append(msgspec.json.decode(line))
-        except msgspec.DecodeError:
-            continue
-    return found
+class Outcome(NamedTuple):
+    """What a run found, the beliefs of its processes, and the faults that they met."""
+
+    verdict: Verdict
+    held: list[Belief]
+    faults: list[Fault]
 
 
-def beliefs(node: str, events: list[dict[str, Any]], deaths: list[tuple[float, int]]) -> list[Belief]:
-    """Of one node: its log holds those of all its processes, one after the other."""
+def beliefs(node: str, lines: list[Line], deaths: Deaths) -> list[Belief]:
+    """The beliefs of one node. Its log holds those of all its processes, one process after the other."""
     died = {pid: when for when, pid in deaths}
-    leases: dict[int, list[tuple[float, float]]] = {}  # pid -> (when it heard, until)
-    for event in events:
-        if event["what"] == "lease":
-            leases.setdefault(event["pid"], []).append((event["t"], event["until"]))
+    leases: dict[int, list[tuple[float, float]]] = {}  # pid -> (when it heard of a lease, until when)
+    for line in lines:
+        if line.what == "lease":
+            leases.setdefault(line.pid, []).append((line.t, line.until))
     found: list[Belief] = []
-    open_at: dict[int, dict[str, Any]] = {}
+    granted: dict[int, Line] = {}
     assured: dict[int, float] = {}  # pid -> when it was last told that it holds the lock, at the earliest
-    for event in events:
-        pid, what = event["pid"], event["what"]
-        if what == "granted":
-            open_at[pid] = event
-            assured[pid] = event["t"]
-        elif what == "checked":
-            assured[pid] = event["since"]
-        elif what in ("released", "lost", "left", "lapsed") and pid in open_at:
-            found.append(_belief(node, open_at.pop(pid), event["t"], what, leases.get(pid, []), assured[pid]))
-    alive = {event["pid"]: event["t"] for event in events}  # the last time of each
-    for pid, event in open_at.items():
-        end = max(died.get(pid, inf), alive[pid])
-        found.append(_belief(node, event, end, "died", leases.get(pid, []), assured[pid]))
+
+    def ended(pid: int, end: float, why: str) -> None:
+        found.append(_belief(node, granted.pop(pid), end, why, leases.get(pid, []), assured[pid]))
+
+    for line in lines:
+        if line.what == "granted":
+            granted[line.pid] = line
+            assured[line.pid] = line.t
+        elif line.what == "checked":
+            assured[line.pid] = line.since
+        elif line.what in ("released", "lost", "left", "lapsed") and line.pid in granted:
+            ended(line.pid, line.t, line.what)
+    last = {line.pid: line.t for line in lines}
+    for pid in list(granted):
+        ended(pid, max(died.get(pid, inf), last[pid]), "died")
     return found
 
 
 def _belief(
-    node: str, granted: dict[str, Any], end: float, why: str, leases: list[tuple[float, float]], assured: float
+    node: str, granted: Line, end: float, why: str, leases: list[tuple[float, float]], assured: float
 ) -> Belief:
     """Cut off where the lease ended: leases that follow each other without a gap are one."""
-    start = granted["t"]
-    until = inf
+    start, until = granted.t, inf
     for heard, ends in leases:
         if heard <= start:
             until = ends
         elif heard < until:
             until = max(until, ends)
         else:
-            break  # it was heard of too late: there was a time without one
+            break  # the process heard of it too late: for a time it had no lease
     if until < end:
         end, why = max(until, assured), "lease"
-    return Belief(node, start, max(start, end), granted["fence"], why)
+    return Belief(node, start, max(start, end), granted.fence, why)
 
 
 def overlaps(held: list[Belief]) -> list[tuple[Belief, Belief]]:
@@ -127,24 +122,19 @@ def overlaps(held: list[Belief]) -> list[tuple[Belief, Belief]]:
     return found
 
 
-def _pairs(logs: dict[str, list[dict[str, Any]]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """What each process wrote down, and the next thing that it did."""
-    found = []
-    for events in logs.values():
-        last: dict[int, dict[str, Any]] = {}
-        for event in events:
-            if event["what"] not in ("lease", "lapsed"):
-                if event["pid"] in last:
-                    found.append((last[event["pid"]], event))
-                last[event["pid"]] = event
-    return found
+def refused_writes(lines: list[Line]) -> int:
+    """Writes whose process was refused next."""
+    count, last = 0, dict[int, str]()
+    for line in lines:
+        if line.what not in ("lease", "lapsed"):
+            count += (last.get(line.pid), line.what) == ("writes", "refused")
+            last[line.pid] = line.what
+    return count
 
 
-def judge(
-    logs: dict[str, list[dict[str, Any]]], deaths: dict[str, list[tuple[float, int]]], counter: int
-) -> tuple[Verdict, list[Belief]]:
+def judge(logs: dict[str, list[Line]], deaths: dict[str, Deaths], counter: int) -> tuple[Verdict, list[Belief]]:
     verdict = Verdict()
-    held = [belief for node, events in logs.items() for belief in beliefs(node, events, deaths.get(node, []))]
+    held = [belief for node, lines in logs.items() for belief in beliefs(node, lines, deaths.get(node, []))]
     held.sort(key=lambda belief: belief.start)
     for a, b in overlaps(held):
         verdict.overlaps += 1
@@ -156,21 +146,17 @@ def judge(
     verdict.grants = len(held)
     verdict.owner_changes = sum(a.node != b.node for a, b in itertools.pairwise(held))
     verdict.fences_out_of_order = sum(b.fence <= a.fence for a, b in itertools.pairwise(held))
-    everything = sorted((event for events in logs.values() for event in events), key=lambda event: event["t"])
+    everything = sorted((line for lines in logs.values() for line in lines), key=lambda line: line.t)
     largest, accepted = 0, 0
-    for event in everything:
-        if event["what"] == "wrote":
+    for line in everything:
+        if line.what == "wrote":
             accepted += 1
-            if event["fence"] < largest:
-                verdict.stale_writes_accepted += 1
-            largest = max(largest, event["fence"])
-        elif event["what"] == "refused":
-            verdict.stale_writes_refused += 1
-        elif event["what"] == "lost":
-            verdict.losses += 1
-    # A process that was killed between the writing and the noting of it has written, and not said so.
-    began = sum(event["what"] == "writes" for event in everything)
-    refused = sum(a["what"] == "writes" and b["what"] == "refused" for a, b in _pairs(logs))
-    unknown = began - accepted - refused
-    verdict.lost_updates = max(0, accepted - counter) if counter < accepted else max(0, counter - accepted - unknown)
+            verdict.stale_writes_accepted += line.fence < largest
+            largest = max(largest, line.fence)
+    verdict.stale_writes_refused = sum(line.what == "refused" for line in everything)
+    verdict.losses = sum(line.what == "lost" for line in everything)
+    # A process that was killed between the write and its line about it has written without saying so.
+    began = sum(line.what == "writes" for line in everything)
+    unknown = began - accepted - sum(map(refused_writes, logs.values()))
+    verdict.lost_updates = accepted - counter if counter < accepted else max(0, counter - accepted - unknown)
     return verdict, held

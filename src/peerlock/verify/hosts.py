@@ -1,14 +1,14 @@
 """Hosts for the processes of `peerlock verify`, and the wires between them.
 
-`Namespaces`: each host is a network namespace of its own with an address on a common bridge, all of them made here
-and removed at the end; it needs root. Cutting a host off from another is a route to nowhere: packets that way are
-dropped, those the other way are not. `ss -K` resets connections.
+`Namespaces` needs root. Each host is a network namespace with an address on a common bridge; all of
+them are made here and removed at the end. A cut is a route to nowhere: packets in that direction are
+dropped, packets in the other are not. `ss -K` resets connections. A slow host has a queue with a
+limited rate (`tc`).
 
-`Loopback`: for everybody else. Each host is a loopback address (127.77.0.N), and the address that it is known by is
-that of a proxy in this process (127.78.0.N), which forwards, delays, cuts and resets. Who dials is known by the
-address it dials from, or, if it does not choose one (etcd), by who has the socket.
-
-Slow is: a queue that lets only so much through (`tc`), or a proxy that waits.
+`Loopback` works without root. Each host listens at a loopback address (127.77.0.N). The others know it
+by the address of a proxy in this process (127.78.0.N), which forwards, delays, cuts and resets. The
+proxy knows the host of a connection by the address that it comes from, or, if the process chose no
+address (etcd), by the owner of the socket.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import shutil
 import socket
 import subprocess
 import threading
+from asyncio import StreamReader, StreamWriter
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from peerlock.errors import UsageError
 
@@ -37,15 +37,15 @@ class Hosts:
     kind = ""
 
     def address(self, host: int) -> str:
-        """By which the others know it."""
+        """The address by which the other hosts know it."""
         raise NotImplementedError
 
     def bind(self, host: int) -> str:
-        """At which it listens."""
+        """The address at which its processes listen."""
         return self.address(host)
 
     def command(self, host: int, words: list[str]) -> list[str]:
-        """That command, run on that host."""
+        """The words that run this command on that host."""
         return words
 
     def open_port(self, host: int, port: int) -> None:
@@ -58,11 +58,11 @@ class Hosts:
         raise NotImplementedError
 
     def slow(self, host: int, on: bool) -> bool:
-        """What it says takes long to arrive, from now on, or no longer. Has it said anything that did?"""
+        """Delay all messages of that host, or stop delaying them. Was any message late?"""
         raise NotImplementedError
 
     def reset(self, host: int) -> int:
-        """All connections of that host end, from both sides. How many there were."""
+        """End all connections of that host, from both sides. How many there were."""
         raise NotImplementedError
 
     def runs(self, host: int, pid: int) -> None:
@@ -111,21 +111,9 @@ class Namespaces(Hosts):
         for host, name in self.names.items():
             _ip("netns", "add", name)
             self.made.append(name)
-            _ip(
-                "link",
-                "add",
-                f"{self.tag}v{host}",
-                "netns",
-                self.switch,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "eth0",
-                "netns",
-                name,
-            )
-            _ip("-n", self.switch, "link", "set", f"{self.tag}v{host}", "master", "br0", "up")
+            wire = f"{self.tag}v{host}"
+            _ip(*f"link add {wire} netns {self.switch} type veth peer name eth0 netns {name}".split())
+            _ip("-n", self.switch, "link", "set", wire, "master", "br0", "up")
             _ip("-n", name, "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
             _ip("-n", name, "link", "set", "lo", "up")
@@ -180,7 +168,7 @@ class Loopback(Hosts):
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.late: dict[int, int] = {}  # hosts that are slow: what they have said since
+        self.late: dict[int, int] = {}  # slow host -> messages since it became slow
         self.pids: dict[int, int] = {}
         self.cuts: Counter[tuple[int, int]] = Counter()
         self.pipes: set[_Pipe] = set()
@@ -212,8 +200,8 @@ class Loopback(Hosts):
 
         asyncio.run_coroutine_threadsafe(serve(), self.loop).result(5.0)
 
-    async def _pipe(self, to: int, port: int, reader: Any, writer: Any) -> None:
-        source = self._who(writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
+    async def _pipe(self, to: int, port: int, reader: StreamReader, writer: StreamWriter) -> None:
+        source = self._host_at(writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
         if source is None:
             writer.close()
             return
@@ -236,8 +224,8 @@ class Loopback(Hosts):
     def runs(self, host: int, pid: int) -> None:
         self.pids[host] = pid
 
-    def _who(self, there: tuple[str, int], here: tuple[str, int]) -> int | None:
-        """Whose end of a connection that is."""
+    def _host_at(self, there: tuple[str, int], here: tuple[str, int]) -> int | None:
+        """The host at the other end of a connection."""
         if there[0].startswith("127.77.0."):
             return int(there[0].rpartition(".")[2])
         sought = [f"{socket.inet_aton(address)[::-1].hex().upper()}:{port:04X}" for address, port in (there, here)]
@@ -252,9 +240,10 @@ class Loopback(Hosts):
         self.cuts[source, to] -= 1
 
     def slow(self, host: int, on: bool) -> bool:
-        if on:
-            self.late[host] = 0
-        return self.late.pop(host) > 0 if not on else False
+        if not on:
+            return self.late.pop(host) > 0
+        self.late[host] = 0
+        return False
 
     def reset(self, host: int) -> int:
         ends = [pipe for pipe in list(self.pipes) if host in (pipe.source, pipe.to) and pipe.writers]
@@ -288,13 +277,13 @@ def _open_files(pid: int) -> Iterator[str]:
 class _Pipe:
     def __init__(self, hosts: Loopback, source: int, to: int) -> None:
         self.hosts, self.source, self.to = hosts, source, to
-        self.writers: list[Any] = []
+        self.writers: list[StreamWriter] = []
 
     def cut_off(self) -> bool:
         # A connection needs both ways.
         return self.hosts.cuts[self.source, self.to] > 0 or self.hosts.cuts[self.to, self.source] > 0
 
-    async def pump(self, reader: Any, writer: Any, way: tuple[int, int]) -> None:
+    async def pump(self, reader: StreamReader, writer: StreamWriter, way: tuple[int, int]) -> None:
         while data := await reader.read(65536):
             if way[0] in self.hosts.late:
                 self.hosts.late[way[0]] += 1
@@ -310,6 +299,6 @@ class _Pipe:
             with contextlib.suppress(OSError, RuntimeError):
                 made = writer.get_extra_info("socket")
                 if made is not None:
-                    # Not a goodbye but a reset.
+                    # A reset, not an orderly end.
                     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
                 writer.transport.abort()

@@ -1,7 +1,7 @@
-"""The faults, drawn from a seed: which, to whom, and when they are mended.
+"""The faults of a run: which, on which host, and when they are mended.
 
-Which faults, to whom and when is drawn from the seed. What the kernel makes of it is not: two runs with one seed are not the
-same run.
+The seed decides the faults, their hosts and their times. It does not decide the schedule of the
+kernel, so two runs with one seed differ.
 """
 
 from __future__ import annotations
@@ -16,21 +16,19 @@ from functools import partial
 
 from peerlock.verify.cluster import Cluster
 from peerlock.verify.hosts import Hosts
-from peerlock.verify.plan import Plan
+from peerlock.verify.plan import Fault, Plan
 
 
 class Nemesis:
-    """The faults, drawn from a seed."""
-
     def __init__(self, plan: Plan, cluster: Cluster, hosts: Hosts) -> None:
         self.plan, self.cluster, self.hosts = plan, cluster, hosts
         self.random = random.Random(plan.seed)
         self.counts: Counter[str] = Counter()
-        self.happened: list[tuple[float, str, str]] = []  # when, what, to whom
-        self.later: list[tuple[float, Callable[[], None]]] = []  # what puts things right again
+        self.happened: list[Fault] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []  # what mends a fault, and when
         self.deck: list[str] = []
         self.busy: set[int] = set()  # hosts whose process is being stopped or started
-        self.late: set[int] = set()  # and whose network is slow
+        self.late: set[int] = set()  # hosts whose network is slow
 
     def next_kind(self) -> str:
         if not self.deck:
@@ -42,7 +40,7 @@ class Nemesis:
         self.later.append((time.monotonic() + seconds, act))
 
     def look(self, heal: bool = False) -> None:
-        """Do what is due; or everything, now."""
+        """Mend what is due; with `heal`, mend everything now."""
         while True:
             due = [entry for entry in self.later if heal or entry[0] <= time.monotonic()]
             if not due:
@@ -53,22 +51,21 @@ class Nemesis:
 
     def strike(self) -> None:
         kind = self.next_kind()
-        whom = getattr(self, kind)()
-        if whom is None:
+        to: int | str | None = getattr(self, kind)()
+        if to is None:
             self.deck.insert(0, kind)  # not now
             return
         self.counts[kind] += 1
-        self.happened.append((time.monotonic(), kind, str(whom)))
+        self.happened.append(Fault(time.monotonic(), kind, str(to)))
 
     def idle(self) -> list[int]:
+        processes = self.cluster.processes
         return [
-            host
-            for host in self.cluster.hosts_of_nodes
-            if host not in self.busy and self.cluster.processes[host].poll() is None
+            host for host in self.cluster.hosts_of_nodes if host not in self.busy and processes[host].poll() is None
         ]
 
-    def somebody(self) -> int | None:
-        """A process to which nothing is being done; never so many that no majority of voters is left."""
+    def target(self) -> int | None:
+        """The host of a process without a fault; never so many that no majority of voters is left."""
         idle = self.idle()
         voters = self.cluster.voters
         if sum(host in self.busy for host in voters) >= (len(voters) - 1) // 2:
@@ -78,7 +75,7 @@ class Nemesis:
     # -- processes -----------------------------------------------------------------------------------------
 
     def kill(self) -> int | None:
-        host = self.somebody()
+        host = self.target()
         if host is not None:
             self.busy.add(host)
             self.cluster.kill(host)
@@ -93,7 +90,7 @@ class Nemesis:
         self.busy.discard(host)
 
     def restart(self) -> int | None:
-        host = self.somebody()
+        host = self.target()
         if host is not None:
             self.busy.add(host)
             self.cluster.say(host, "leave")
@@ -109,7 +106,7 @@ class Nemesis:
         self.back(host)
 
     def _pause(self, seconds: float) -> int | None:
-        host = self.somebody()
+        host = self.target()
         if host is not None:
             self.busy.add(host)
             self.cluster.stop(host)
@@ -127,7 +124,7 @@ class Nemesis:
         return self._pause(self.plan.lease_s * self.random.uniform(1.3, 2.5))
 
     def between(self) -> int | None:
-        host = self.somebody()
+        host = self.target()
         if host is not None:
             self.busy.add(host)
             self.cluster.say(host, "between")
@@ -152,9 +149,9 @@ class Nemesis:
         self.after(seconds, mend)
 
     def _sides(self) -> tuple[list[int], list[int]]:
-        everybody = list(self.cluster.hosts_of_nodes) + (self.cluster.etcds.places if self.cluster.etcds else [])
-        few = self.random.sample(everybody, self.random.randrange(1, len(everybody) // 2 + 1))
-        return few, [host for host in everybody if host not in few]
+        hosts = list(self.cluster.hosts_of_nodes) + (self.cluster.etcds.places if self.cluster.etcds else [])
+        few = self.random.sample(hosts, self.random.randrange(1, len(hosts) // 2 + 1))
+        return few, [host for host in hosts if host not in few]
 
     def partition(self, both: bool = True, seconds: float | None = None) -> str:
         few, others = self._sides()
@@ -191,7 +188,7 @@ class Nemesis:
 
         def mend() -> None:
             if not self.hosts.slow(host, False):
-                self.counts["slow"] -= 1  # it has said too little to be late: another time
+                self.counts["slow"] -= 1  # it has sent too little to be late: another time
                 self.deck.append("slow")
             self.late.discard(host)
 
@@ -205,18 +202,18 @@ class Nemesis:
     # -- clocks --------------------------------------------------------------------------------------------
 
     def clock_rate(self) -> int | None:
-        host = self.somebody()
+        host = self.target()
         if host is not None:
             self.cluster.say(host, f"rate {self.random.uniform(0.9905, 1.0095)}")
         return host
 
     def clock_jump(self) -> int | None:
-        host = self.somebody()
+        host = self.target()
         if host is not None:
             self.cluster.say(host, f"jump {self.random.choice((0.3, 1.0, 5.0))}")
         return host
 
-    # -- those who decide ----------------------------------------------------------------------------------
+    # -- voters and etcd -----------------------------------------------------------------------------------
 
     def mended(self, place: int, mend: Callable[[], None]) -> None:
         mend()
@@ -240,7 +237,7 @@ class Nemesis:
         if kind != "stop all":
             found = etcds.leader() if kind.endswith("leader") else self.random.choice(etcds.places)
             if found is None:
-                return None  # they have none just now
+                return None  # there is no leader just now
             chosen = [found]
         seconds = self.random.choice((0.5, 2.0, 4.0))
         for place in chosen:

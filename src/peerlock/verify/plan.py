@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 FAULTS = {
@@ -13,17 +15,25 @@ FAULTS = {
     "partition": "some hosts are cut off from the others, both ways",
     "one_way": "some hosts are cut off from the others, one way",
     "flapping": "some hosts are cut off and connected again, several times",
-    "pair": "two hosts are cut off from each other, and from nobody else",
-    "slow": "what a host says is late, by a third of a second or so",
+    "pair": "two hosts are cut off from each other, and from no other host",
+    "slow": "all messages of a host are late by about a third of a second",
     "reset": "all connections of a host are reset",
     "clock_rate": "the clock of a process is too fast or too slow, within what is allowed",
     "clock_jump": "the clock of a process jumps ahead, as after a suspension",
-    "authority": "a voter's process is killed; or etcd's leader is killed or stopped, or another one of them, or all",
+    "authority": "a voter's process is killed; or etcd's leader, another etcd server or all are killed or stopped",
 }
 # These come alone, and with a kind of group of their own.
 ALONE = {
     "syscalls": "with --registry host: system calls are late, fail, or are the last ones of a process; strace does it",
 }
+
+
+class Fault(NamedTuple):
+    """A fault that happened."""
+
+    when: float
+    kind: str
+    to: str
 
 
 class Plan(Struct, frozen=True):

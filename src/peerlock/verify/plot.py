@@ -1,37 +1,33 @@
-"""What happened, as a picture: who believed to hold the lock when, and what was done to whom."""
+"""A run as a picture: which process believed that it held the lock when, and the faults below."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from peerlock.verify.history import Belief
+from peerlock.verify.plan import Fault
 
-NARROW_S = 0.03  # a hold that is shorter is drawn as long as that
+NARROW_S = 0.03  # shorter holds are drawn as long as this
+COLOURS = {"released": "tab:blue", "left": "tab:blue", "lost": "tab:orange", "lease": "tab:orange", "died": "tab:red"}
+LEGEND = {"held and released": "tab:blue", "held until it was lost": "tab:orange", "killed": "tab:red"}
 
 
-def timeline(held: list[Belief], faults: list[tuple[float, str, str]], out: Path, title: str) -> None:
+def timeline(held: list[Belief], faults: list[Fault], out: Path, title: str) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     nodes = sorted({belief.node for belief in held})
-    kinds = sorted({kind for _, kind, _ in faults})
-    start = min([belief.start for belief in held] + [when for when, _, _ in faults], default=0.0)
-    end = max([belief.start for belief in held] + [when for when, _, _ in faults], default=1.0)
+    kinds = sorted({fault.kind for fault in faults})
+    times = [belief.start for belief in held] + [fault.when for fault in faults]
+    start, end = min(times, default=0.0), max(times, default=1.0)
     figure, (above, below) = pyplot.subplots(
         2, 1, sharex=True, figsize=(min(40.0, 8 + (end - start) / 15), 1.6 + 0.32 * (len(nodes) + len(kinds))),
         height_ratios=[max(1, len(nodes)), max(1, len(kinds))],
     )  # fmt: skip
-    colours = {
-        "released": "tab:blue",
-        "lost": "tab:orange",
-        "lease": "tab:orange",
-        "died": "tab:red",
-        "left": "tab:blue",
-    }
     for row, node in enumerate(nodes):
-        for why, colour in colours.items():
+        for why, colour in COLOURS.items():
             spans = [
                 (belief.start - start, max(NARROW_S, min(belief.end, end + 1) - belief.start))
                 for belief in held
@@ -42,15 +38,11 @@ def timeline(held: list[Belief], faults: list[tuple[float, str, str]], out: Path
     above.set_yticks(range(len(nodes)), nodes)
     above.invert_yaxis()
     above.set_title(title)
-    for why, colour in (
-        ("held and released", "tab:blue"),
-        ("held until it was lost", "tab:orange"),
-        ("killed", "tab:red"),
-    ):
-        above.barh([0], [0], color=colour, label=why)
+    for words, colour in LEGEND.items():
+        above.barh([0], [0], color=colour, label=words)
     above.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
     for row, kind in enumerate(kinds):
-        times = [when - start for when, what, _ in faults if what == kind]
+        times = [fault.when - start for fault in faults if fault.kind == kind]
         below.plot(times, [row] * len(times), "|", markersize=9, color="black")
     below.set_yticks(range(len(kinds)), kinds)
     below.set_ylim(-0.7, len(kinds) - 0.3)
@@ -60,12 +52,12 @@ def timeline(held: list[Belief], faults: list[tuple[float, str, str]], out: Path
     pyplot.close(figure)
 
 
-def sketch(held: list[Belief], faults: list[tuple[float, str, str]], width: int = 72) -> list[str]:
-    """The same in characters: a line a node, a column a while; # held, o it was lost, x killed; and the faults below."""
+def sketch(held: list[Belief], faults: list[Fault], width: int = 72) -> list[str]:
+    """The same in characters, one line per node: # held, o lost, x killed; and the faults below."""
     if not held:
         return []
     start = min(belief.start for belief in held)
-    end = max([belief.start for belief in held] + [when for when, _, _ in faults])
+    end = max([belief.start for belief in held] + [fault.when for fault in faults])
     step = max(1e-9, (end - start) / width)
     lines = []
     for node in sorted({belief.node for belief in held}):
@@ -77,6 +69,6 @@ def sketch(held: list[Belief], faults: list[tuple[float, str, str]], width: int 
                 row[at] = mark if row[at] in " #" else row[at]
         lines.append(f"{node:>10} {''.join(row)}")
     row = [" "] * width
-    for when, _, _ in faults:
-        row[min(width - 1, max(0, int((when - start) / step)))] = "^"
+    for fault in faults:
+        row[min(width - 1, max(0, int((fault.when - start) / step)))] = "^"
     return [*lines, f"{'faults':>10} {''.join(row)}"]

@@ -1,7 +1,7 @@
-"""Starting a group, tormenting it, and judging what it did.
+"""A group is started, meets faults, and is judged.
 
-Rounds: faults for a while, one after the other and some at the same time; then everything is healed, and everybody
-must get the lock within `PATIENCE_S`.
+A run has rounds. In each there are faults for a while, some of them at the same time. Then everything
+is healed, and each process must be granted the lock within `PATIENCE_S`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from peerlock.errors import PeerlockError, UsageError
 from peerlock.verify.cluster import Cluster, Etcds
-from peerlock.verify.history import Belief, Verdict, judge, read
+from peerlock.verify.history import Belief, Outcome, Verdict, judge
 from peerlock.verify.hosts import Hosts, Loopback, Namespaces, may_make_namespaces
+from peerlock.verify.log import Line, read
 from peerlock.verify.nemesis import Nemesis
 from peerlock.verify.plan import ALONE, FAULTS, Plan
 
@@ -28,10 +28,8 @@ ROUND_S = 30.0
 START_S = 30.0
 
 
-def verify(
-    plan: Plan, progress: Callable[[float, str], None] | None = None
-) -> tuple[Verdict, list[Belief], list[tuple[float, str, str]]]:
-    """Run it. What was found, who believed what when, and what was done to whom."""
+def verify(plan: Plan, progress: Callable[[float], None]) -> Outcome:
+    """Carry out the plan, and judge what the processes did. `progress` is told the seconds so far."""
     if set(plan.faults) & set(ALONE):
         return _alone(plan, progress)
     unknown = set(plan.faults) - set(FAULTS)
@@ -40,11 +38,8 @@ def verify(
     if plan.registry not in ("embedded", "etcd", "host"):
         raise UsageError(f"--registry is embedded, etcd or host; got {plan.registry!r}.")
     if plan.registry == "host":
-        plan = msgspec.structs.replace(
-            plan,
-            faults=tuple(f for f in plan.faults if f in ("kill", "restart", "pause", "pause_long")),
-            namespaces=False,
-        )
+        possible = tuple(fault for fault in plan.faults if fault in ("kill", "restart", "pause", "pause_long"))
+        plan = msgspec.structs.replace(plan, faults=possible, namespaces=False)
     if not plan.faults:
         raise UsageError("None of these faults can happen on one host: kill, restart, pause and pause_long can.")
     if plan.registry == "embedded" and (plan.voters not in (3, 5) or plan.voters > plan.nodes):
@@ -54,19 +49,17 @@ def verify(
         recoveries, stuck, began = _rounds(plan, cluster, nemesis, progress)
         cluster.close()
         verdict, held, logs = judged(cluster)
-    if nemesis.counts["between"]:  # what was asked for may not have come to pass
-        nemesis.counts["between"] = sum(event["what"] == "stops" for log in logs for event in log)
+    if nemesis.counts["between"]:  # a process that was told to stop itself may not have come to it
+        nemesis.counts["between"] = sum(line.what == "stops" for lines in logs for line in lines)
     verdict.faults = dict(sorted(nemesis.counts.items()))
     verdict.recovery_s = round(max(recoveries), 3) if recoveries else None
     verdict.problems += stuck
     verdict.stuck, verdict.seed, verdict.hosts = len(stuck), plan.seed, cluster.hosts.kind
     verdict.seconds = round(time.monotonic() - began, 1)
-    return verdict, held, nemesis.happened
+    return Outcome(verdict, held, nemesis.happened)
 
 
-def _alone(
-    plan: Plan, progress: Callable[[float, str], None] | None
-) -> tuple[Verdict, list[Belief], list[tuple[float, str, str]]]:
+def _alone(plan: Plan, progress: Callable[[float], None]) -> Outcome:
     from peerlock.verify.syscalls import chaos
 
     if plan.faults != ("syscalls",) or plan.registry != "host":
@@ -83,7 +76,7 @@ def _alone(
 
 @contextlib.contextmanager
 def staged(plan: Plan) -> Iterator[Cluster]:
-    """Hosts, and what decides the views; the processes are not started yet. Everything is gone at the end."""
+    """The hosts and what decides the views. The processes are not started yet. At the end all of it is removed."""
     count = plan.nodes + (plan.etcd_nodes if plan.registry == "etcd" else 0)
     directory = Path(tempfile.mkdtemp(prefix="peerlock-verify-"))
     if plan.registry == "host":
@@ -94,7 +87,7 @@ def staged(plan: Plan) -> Iterator[Cluster]:
     cluster: Cluster | None = None
     try:
         if "slow" in plan.faults:
-            hosts.slow(1, True)  # if that cannot be done here, it is said now
+            hosts.slow(1, True)  # where that is impossible, the run ends here
             hosts.slow(1, False)
         if plan.registry == "etcd":
             etcds = Etcds(hosts, plan.nodes + 1, plan.etcd_nodes, directory)
@@ -114,7 +107,7 @@ def staged(plan: Plan) -> Iterator[Cluster]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def judged(cluster: Cluster) -> tuple[Verdict, list[Belief], list[list[dict[str, Any]]]]:
+def judged(cluster: Cluster) -> tuple[Verdict, list[Belief], list[list[Line]]]:
     from peerlock.guards import GuardedFile
 
     logs = {cluster.name(host): read(cluster.log(host)) for host in cluster.hosts_of_nodes}
@@ -124,7 +117,7 @@ def judged(cluster: Cluster) -> tuple[Verdict, list[Belief], list[list[dict[str,
 
 
 def _rounds(
-    plan: Plan, cluster: Cluster, nemesis: Nemesis, progress: Callable[[float, str], None] | None
+    plan: Plan, cluster: Cluster, nemesis: Nemesis, progress: Callable[[float], None]
 ) -> tuple[list[float], list[str], float]:
     start_all(cluster)
     began = time.monotonic()
@@ -138,36 +131,36 @@ def _rounds(
             while time.monotonic() < until:
                 nemesis.look()
                 time.sleep(0.02)
-            if progress is not None:
-                progress(time.monotonic() - began, f"{sum(nemesis.counts.values())} faults")
+            progress(time.monotonic() - began)
         nemesis.look(heal=True)
         for host in cluster.hosts_of_nodes:
             cluster.go_on(host)
         healed = time.monotonic()
-        longest, missing = everybody_in(cluster, healed, PATIENCE_S)
+        longest, missing = await_grants(cluster, healed, PATIENCE_S)
         recoveries.append(longest)
         if missing:
             names = ", ".join(cluster.name(host) for host in missing)
-            stuck.append(f"{PATIENCE_S:g} s after the healing at {healed:.3f} these were not in: {names}")
+            stuck.append(
+                f"{PATIENCE_S:g} s after the healing at {healed:.3f} these had not been granted the lock: {names}"
+            )
     return recoveries, stuck, began
 
 
 def start_all(cluster: Cluster) -> None:
     for host in cluster.hosts_of_nodes:
         cluster.start(host)
-    _, missing = everybody_in(cluster, time.monotonic(), START_S)
+    _, missing = await_grants(cluster, time.monotonic(), START_S)
     if missing:
         raise PeerlockError(f"The group did not start within {START_S:g} s: {_complaints(cluster)}")
 
 
-def everybody_in(cluster: Cluster, since: float, patience_s: float) -> tuple[float, list[int]]:
+def await_grants(cluster: Cluster, since: float, patience_s: float) -> tuple[float, list[int]]:
+    """Wait until each process has been granted the lock. The seconds since then, and the hosts without a grant."""
     while True:
         grants = cluster.last_grants()
         missing = [host for host, when in grants.items() if when < since]
         now = time.monotonic()
-        if not missing:
-            return now - since, []
-        if now - since > patience_s:
+        if not missing or now - since > patience_s:
             return now - since, missing
         for host in missing:
             cluster.go_on(host)  # it may have stopped itself just after it was let go on
@@ -179,4 +172,4 @@ def _complaints(cluster: Cluster) -> str:
         path = cluster.directory / f"{cluster.name(host)}.err"
         if path.exists() and path.stat().st_size:
             return f"{cluster.name(host)}: {path.read_text()[-500:].strip()}"
-    return "nobody said why"
+    return "no process said why"

@@ -1,10 +1,10 @@
 """One process of `peerlock verify --faults syscalls`: it joins, takes the lock, leaves, and joins again.
 
-Its log and the counter are shared memory, and it has imported every module before it says that it is ready. So each system
-call from then on is one of the lock's, and no fault that is injected hits the harness itself.
+Its log and the counter are shared memory, and it has imported every module before it logs `ready`.
+So each later system call is one of the lock's, and no injected fault hits the test itself.
 
-The log has the words of `worker`, and these: joins, joined, asks, leaves, left, timeout, refused (a `PeerlockError`),
-raised (any other exception), says (a line of the lock's own log).
+The log has the words of `worker`, and these: joins, asks, leaves, timeout, refused (a
+`PeerlockError`), raised (any other exception), says (a line of the lock's own log), ready, ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -30,15 +29,13 @@ from msgspec import Struct
 import peerlock
 import peerlock.sync
 from peerlock.errors import LockError, LockLost, LockTimeout, PeerlockError
+from peerlock.net.hold import BaseHold
+from peerlock.verify.log import Line, decoded, line
 
 LOG_BYTES = 2**26  # a hole in a file costs nothing
 LOCK = "counter"
-ROUND, ENDED, COUNTER, BOARD = (
-    0,
-    1,
-    2,
-    2048,
-)  # numbers of the board, from COUNTER on one a round; and how many there are
+ROUND, ENDED, COUNTER = range(3)  # on the board: a counter for each round, from COUNTER on
+BOARD = 2048  # numbers
 PARENT_DIES = 1  # PR_SET_PDEATHSIG
 ANY_TRACER = 0x59616D61  # PR_SET_PTRACER, where only a parent may trace
 
@@ -71,7 +68,7 @@ class Board:
 
 
 class Log:
-    """Lines that are there as soon as they are written, kill or not, and without a system call."""
+    """Lines in shared memory: they survive a kill, and writing one takes no system call."""
 
     def __init__(self, path: Path | str, create: bool = False) -> None:
         if create:
@@ -81,37 +78,40 @@ class Log:
             self.map = mmap.mmap(file.fileno(), LOG_BYTES)
         self.seen = 0
 
-    def append(self, line: bytes) -> None:
+    def append(self, text: bytes) -> None:
         (length,) = struct.unpack_from("<q", self.map, 0)
         start = 8 + length
-        assert start + len(line) < LOG_BYTES, "the log is full: a run of fewer seconds writes less"
-        self.map[start : start + len(line)] = line
-        struct.pack_into("<q", self.map, 0, length + len(line))  # last: a line that was cut off is not there
+        assert start + len(text) < LOG_BYTES, "the log is full: a run of fewer seconds writes less"
+        self.map[start : start + len(text)] = text
+        struct.pack_into("<q", self.map, 0, length + len(text))  # last: half a line is never read
 
-    def news(self) -> list[dict[str, Any]]:
+    def text(self) -> bytes:
+        (length,) = struct.unpack_from("<q", self.map, 0)
+        return self.map[8 : 8 + length]
+
+    def news(self) -> list[Line]:
         """The lines since the last call."""
         (length,) = struct.unpack_from("<q", self.map, 0)
-        lines = self.map[8 + self.seen : 8 + length].splitlines()
-        self.seen = length
-        return [msgspec.json.decode(line) for line in lines]
+        seen, self.seen = self.seen, length
+        return list(decoded(self.map[8 + seen : 8 + length]))
 
 
 def text(problem: BaseException) -> str:
-    """Without the names of files, which are others in each run."""
+    """The message without names of files, which differ from run to run."""
     return (problem.strerror or str(problem)) if isinstance(problem, OSError) else str(problem)
 
 
 def frames(problem: BaseException) -> list[str]:
-    """Where it comes from, without a look at the source: reading that may fail just now."""
+    """The innermost frames, without their source lines: reading a file may fail just now."""
     found = []
-    for frame, line in traceback.walk_tb(problem.__traceback__):
+    for frame, number in traceback.walk_tb(problem.__traceback__):
         path = Path(frame.f_code.co_filename)
-        found.append(f"{path.parent.name}/{path.name}:{line} {frame.f_code.co_name}")
+        found.append(f"{path.parent.name}/{path.name}:{number} {frame.f_code.co_name}")
     return found[-6:]
 
 
 def is_ours(problem: BaseException) -> bool:
-    """asyncio logs errors of `accept` itself, and accepts again."""
+    """Was it raised in the lock? asyncio logs errors of `accept` itself, and accepts again."""
     root = str(Path(peerlock.__file__).parent)
     return any(frame.f_code.co_filename.startswith(root) for frame, _ in traceback.walk_tb(problem.__traceback__))
 
@@ -123,7 +123,7 @@ class Says(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         problem = record.exc_info[1] if record.exc_info else None
-        if problem is not None and is_ours(problem):  # of a task or a thread that has no caller to raise it to
+        if problem is not None and is_ours(problem):  # of a task or a thread that has no caller
             self.worker.raised(problem)
         self.worker.note("says", line=record.getMessage())
 
@@ -135,21 +135,14 @@ class Worker:
         self.random = random.Random(spec.seed)
         self.round = 0
 
-    def note(self, what: str, **more: Any) -> None:
-        event = {"t": time.monotonic(), "pid": os.getpid(), "what": what, "round": self.round, **more}
-        self.log.append(msgspec.json.encode(event) + b"\n")
+    def note(self, what: str, **more: float | str | list[str] | None) -> None:
+        self.log.append(line(time.monotonic(), os.getpid(), what, {"round": self.round, **more}))
 
     def group(self) -> str:
         return f"r{self.round}-{self.spec.name}" if self.spec.apart else f"r{self.round}"
 
-    def words(self) -> dict[str, Any]:
-        return {"name": self.spec.name, "dir": self.spec.directory}
-
-    def goes_on(self) -> bool:
-        return self.board[ROUND] == self.round and not self.board[ENDED]
-
     def failed(self, problem: BaseException) -> None:
-        """The process goes on, as a program would that tries again."""
+        """The process goes on, as a program that tries again."""
         if isinstance(problem, PeerlockError):
             self.note("refused", why=f"{type(problem).__name__}: {problem}")
         else:
@@ -158,10 +151,16 @@ class Worker:
     def raised(self, problem: BaseException) -> None:
         self.note("raised", why=f"{type(problem).__name__}: {text(problem)}", where=frames(problem))
 
-    def limit(self) -> float | None:
-        return self.random.choice((None, None, 0.02, 0.5, 3.0))
+    def entries(self) -> Iterator[float | None]:
+        """The entries of one membership: the time limit of each."""
+        for _ in range(self.random.randint(1, 25)):
+            if self.board[ROUND] != self.round or self.board[ENDED]:
+                return
+            limit = self.random.choice((None, None, 0.02, 0.5, 3.0))
+            self.note("asks", limit=limit)
+            yield limit
 
-    def inside(self, hold: Any) -> Iterator[float]:
+    def inside(self, hold: BaseHold) -> Iterator[float]:
         """The steps of a holder; it sleeps in between for as long as each yields."""
         self.note("granted", fence=hold.fence)
         before = self.board[COUNTER + self.round]
@@ -174,7 +173,7 @@ class Worker:
         self.check(hold)
         self.note("released", fence=hold.fence)
 
-    def check(self, hold: Any) -> None:
+    def check(self, hold: BaseHold) -> None:
         since = time.monotonic()
         hold.check()
         self.note("checked", fence=hold.fence, since=since)
@@ -188,14 +187,16 @@ class Worker:
 
     async def life_of_a_task(self, group: str) -> None:
         self.note("joins")
-        node = await peerlock.join(group, **self.words())
+        node = await peerlock.join(group, name=self.spec.name, dir=self.spec.directory)
         self.note("joined", epoch=node.epoch)
         try:
-            for _ in range(self.random.randint(1, 25)):
-                if not self.goes_on():
-                    break
+            for limit in self.entries():
+                lock = node.lock(LOCK)
                 try:
-                    await self.entry_of_a_task(node)
+                    # Both ways in: the one that is written for speed, and the one with a limit.
+                    async with lock if limit is None else await lock.acquire(timeout=limit) as hold:
+                        for seconds in self.inside(hold):
+                            await asyncio.sleep(seconds)
                 except LockError as problem:
                     self.lost(problem)
                 await asyncio.sleep(self.random.expovariate(1 / 0.02))
@@ -203,14 +204,6 @@ class Worker:
             self.note("leaves")
             await node.leave()
             self.note("left")
-
-    async def entry_of_a_task(self, node: Any) -> None:
-        limit = self.limit()
-        self.note("asks", limit=limit)
-        # Both ways in: the one that is written for speed, and the one with a limit.
-        async with node.lock(LOCK) if limit is None else await node.lock(LOCK).acquire(timeout=limit) as hold:
-            for seconds in self.inside(hold):
-                await asyncio.sleep(seconds)
 
     async def tasks(self) -> None:
         while not self.board[ENDED]:
@@ -226,14 +219,15 @@ class Worker:
 
     def life_of_a_thread(self, group: str) -> None:
         self.note("joins")
-        node = peerlock.sync.join(group, **self.words())
+        node = peerlock.sync.join(group, name=self.spec.name, dir=self.spec.directory)
         self.note("joined", epoch=node.epoch)
         try:
-            for _ in range(self.random.randint(1, 25)):
-                if not self.goes_on():
-                    break
+            for limit in self.entries():
+                lock = node.lock(LOCK)
                 try:
-                    self.entry_of_a_thread(node)
+                    with lock if limit is None else lock.acquire(timeout=limit) as hold:
+                        for seconds in self.inside(hold):
+                            time.sleep(seconds)
                 except LockError as problem:
                     self.lost(problem)
                 time.sleep(self.random.expovariate(1 / 0.02))
@@ -241,13 +235,6 @@ class Worker:
             self.note("leaves")
             node.leave()
             self.note("left")
-
-    def entry_of_a_thread(self, node: Any) -> None:
-        limit = self.limit()
-        self.note("asks", limit=limit)
-        with node.lock(LOCK) if limit is None else node.lock(LOCK).acquire(timeout=limit) as hold:
-            for seconds in self.inside(hold):
-                time.sleep(seconds)
 
     def threads(self) -> None:
         while not self.board[ENDED]:
@@ -262,17 +249,19 @@ class Worker:
     # -- both ----------------------------------------------------------------------------------------------
 
     def warm_up(self) -> None:
-        """Everything that is imported late is imported now: in a group of its own, which no other process ever joins."""
+        """Import what is imported late, in a group of its own, which no other process ever joins."""
         group = f"warm-{self.spec.name}-{os.getpid()}"
         if self.spec.style == "threads":
-            with peerlock.sync.join(group, **self.words()) as node, node.lock(LOCK).acquire(timeout=9.0):
+            name, place = self.spec.name, self.spec.directory
+            with peerlock.sync.join(group, name=name, dir=place) as node, node.lock(LOCK).acquire(timeout=9.0):
                 pass
         else:
             asyncio.run(self.warm_task(group))
         traceback.format_exception(LockTimeout("to have been here once"))
 
     async def warm_task(self, group: str) -> None:
-        async with peerlock.join(group, **self.words()) as node, await node.lock(LOCK).acquire(timeout=9.0):
+        name, place = self.spec.name, self.spec.directory
+        async with peerlock.join(group, name=name, dir=place) as node, await node.lock(LOCK).acquire(timeout=9.0):
             pass
 
     def run(self) -> None:
@@ -289,9 +278,5 @@ class Worker:
         self.note("ends")
 
 
-def main() -> None:
-    Worker(msgspec.json.decode(sys.argv[1], type=Spec)).run()
-
-
 if __name__ == "__main__":
-    main()
+    Worker(msgspec.json.decode(sys.argv[1], type=Spec)).run()

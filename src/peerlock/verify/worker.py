@@ -1,14 +1,13 @@
-"""One of the processes of `peerlock verify`: takes the lock, changes a file under it, writes down what it saw.
+"""One of the processes of `peerlock verify`: it takes the lock, changes a file under it, and logs what it saw.
 
-Every line of its log has the time of the kernel's monotonic clock, which is the same for all processes of a machine,
-whatever clock the node itself is made to believe in. A line is written in one system call, so that a kill loses none
-that was begun.
+Every line of its log has the time of the kernel's monotonic clock, whatever clock the node itself is
+made to believe in. A line is written in one system call, so a kill loses no line that was begun.
 
-    {"t": 12.5, "what": "granted", "fence": 4294967297}
+    {"t": 12.5, "pid": 7, "what": "granted", "fence": 4294967297}
     lease (until), lapsed, granted, checked (since), writes, wrote, refused, released, lost, joined, left
 
-Commands come on standard input: `between` (stop yourself between the check and the write, once), `never mind` (that is not
-wanted any more), `rate R`, `jump S`, `leave`.
+Commands come on standard input: `between` (stop yourself between the check and the write, once),
+`never mind` (do not stop yourself after all), `rate R`, `jump S`, `leave`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import random
 import signal
 import sys
 import time
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -32,14 +30,17 @@ from peerlock.mutants.nodes import PLANTED_CORES
 from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.node import Joining, Node
 from peerlock.net.aio.shell import AioShell
+from peerlock.net.registries.base import Registry
 from peerlock.net.registries.heartbeat_thread import boottime
+from peerlock.net.registries.leased import LeasedRegistry
 from peerlock.net.settings import Settings, leased_registry, registry_for
 from peerlock.node.effects import LeaseLapsed
+from peerlock.verify.log import line
 
 
 class Spec(Struct):
     group: str
-    settings: dict[str, Any]
+    settings: Settings
     log: str
     resource: str
     seed: int
@@ -75,16 +76,16 @@ class Clock:
 
 
 class Unguarded(GuardedFile):
-    """Writes, whatever came before."""
+    """It takes every write, whatever was written before."""
 
     def _compare(self, fence: int, last: int) -> None:
         pass
 
 
 class Watched(AioShell):
-    """Says when its lease is over: before anybody else can be granted anything because of that."""
+    """It logs the end of its lease before another node can be granted a lock because of that."""
 
-    def __init__(self, worker: Worker, registry: Any) -> None:
+    def __init__(self, worker: Worker, registry: Registry) -> None:
         self.worker = worker
         super().__init__(registry, worker.spec.group)
 
@@ -103,22 +104,20 @@ class Worker:
         self.ended = asyncio.Event()
         self.resource = (GuardedFile if spec.guard else Unguarded)(spec.resource)
 
-    def note(self, what: str, **more: Any) -> None:
-        os.write(
-            self.log, msgspec.json.encode({"t": time.monotonic(), "pid": os.getpid(), "what": what, **more}) + b"\n"
-        )
+    def note(self, what: str, **more: float | str) -> None:
+        os.write(self.log, line(time.monotonic(), os.getpid(), what, {**more}))
 
     async def run(self) -> None:
-        settings = msgspec.convert(self.spec.settings, Settings)
+        group, settings = self.spec.group, self.spec.settings
         if self.spec.planted:
             AioShell.cores_of = PLANTED_CORES[self.spec.planted]
         if settings.voters is not None or settings.etcd is not None:
-            registry: Any = leased_registry(self.spec.group, settings, self.clock, self.clock.steady)
+            registry = leased_registry(group, settings, self.clock, self.clock.steady)
+            assert isinstance(registry, LeasedRegistry)
             registry.on_leased = lambda until: self.note("lease", until=self.clock.in_truth(until))
         else:
-            registry = registry_for(self.spec.group, settings)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(0, self.command)
+            registry = registry_for(group, settings)
+        asyncio.get_running_loop().add_reader(0, self.command)
         node = await Joining(lambda: Watched(self, registry))._join()
         self.note("joined", epoch=node.epoch)
         try:
@@ -150,10 +149,10 @@ class Worker:
             self.note("lost", fence=fence, why=str(problem))
         except StaleFence:
             self.note("refused", fence=fence)  # it was stopped right after the grant
-            self.note("lost", fence=fence, why="somebody has the lock since")
+            self.note("lost", fence=fence, why="another process has had the lock since")
 
     def check(self, hold: Hold) -> None:
-        """It says that the lock is held: not before `since`, and not after this line was written."""
+        """`hold.check()` says that the lock is held, between `since` and the time of this line."""
         since = time.monotonic()
         hold.check()
         self.note("checked", fence=hold.fence, since=since)
@@ -168,8 +167,8 @@ class Worker:
             self.note("wrote", fence=fence, value=value + 1)
 
     def command(self) -> None:
-        for line in os.read(0, 65536).decode().splitlines() or ["leave"]:
-            word, _, rest = line.partition(" ")
+        for words in os.read(0, 65536).decode().splitlines() or ["leave"]:
+            word, _, rest = words.partition(" ")
             match word:
                 case "between":
                     self.between = True
