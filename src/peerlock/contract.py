@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
@@ -48,9 +48,10 @@ from msgspec.structs import astuple
 NodeId: TypeAlias = int
 Mode: TypeAlias = Literal["read", "write"]
 Row: TypeAlias = tuple[int, ...]  # an array of the papers, indexed by node number; slot 0 is nobody's
-Key: TypeAlias = tuple[Any, ...]  # a state as a plain tuple: to hash, to compare, to store
+Key: TypeAlias = tuple[Hashable, ...]  # a state as a plain tuple: to hash, to compare, to store
 
-NOBODY: Mapping[NodeId, Mode] = {}
+Inside: TypeAlias = Mapping[NodeId, Mode]  # the nodes that start inside, and in which mode
+NOBODY: Inside = {}
 
 
 def row(nodes: Iterable[NodeId], value: int) -> Row:
@@ -220,7 +221,7 @@ class State(Struct):
     def key(self) -> Key:
         return astuple(self)
 
-    def on_timeout(self, name: str, out: Out[Any]) -> None:
+    def on_timeout(self, name: str, out: Out[Wire]) -> None:
         raise AssertionError(f"{type(self).__name__} sets no timer, yet {name!r} fired")
 
     def after(self, older: int) -> None:
@@ -254,6 +255,9 @@ class Algorithm(Protocol[M]):
     def key(self) -> Key: ...
 
 
+AnyAlgorithm: TypeAlias = Algorithm[Any]  # whatever its messages are
+
+
 class Effects:
     """An `Out` that only remembers: for drivers that decide later what becomes of a message."""
 
@@ -285,6 +289,6 @@ class Effects:
 
 
 __all__ = [
-    "NOBODY", "Algorithm", "Ask", "Book", "Effects", "Grant", "Key", "Members", "Mode", "Needs", "Neighbours", "NodeId", "Out",
-    "Ring", "Row", "Shape", "State", "Wire", "kind_of", "look", "note", "put", "row", "strike",
+    "NOBODY", "Algorithm", "AnyAlgorithm", "Ask", "Book", "Effects", "Grant", "Inside", "Key", "Members", "Mode", "Needs",
+    "Neighbours", "NodeId", "Out", "Ring", "Row", "Shape", "State", "Wire", "kind_of", "look", "note", "put", "row", "strike",
 ]  # fmt: skip

@@ -9,10 +9,9 @@ with the end of its wait: `Waiting` becomes false and `Using` true when the last
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, State
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, State
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -39,7 +38,7 @@ class CarvalhoRoucairol(State):
     waiting: bool = False
 
     @classmethod
-    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY) -> Self:
         others = shape.others(me)
         return cls(me, others, a=frozenset(others), using=True) if me in inside else cls(me, others)
 

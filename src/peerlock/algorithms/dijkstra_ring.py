@@ -10,10 +10,9 @@ token travel on different ones, and that is why `receive` can tell them apart by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Mode, Needs, NodeId, Out, Ring, State
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Mode, Needs, NodeId, Out, Ring, State
 
 
 class Signal(Ask, frozen=True, tag=1):
@@ -37,7 +36,7 @@ class DijkstraRing(State):
     black: bool = False
 
     @classmethod
-    def start(cls, me: NodeId, shape: Ring, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Ring, inside: Inside = NOBODY) -> Self:
         holds_token = me in (inside or {shape.home})
         return cls(shape.left, shape.right, holds_token, "critical" if me in inside else "noncritical")
 

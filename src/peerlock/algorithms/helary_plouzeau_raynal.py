@@ -22,7 +22,6 @@ As printed the text fails twice, and `HelaryPlouzeauRaynal` repairs both:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
 from peerlock.contract import (
@@ -30,6 +29,7 @@ from peerlock.contract import (
     Ask,
     Book,
     Grant,
+    Inside,
     Mode,
     Needs,
     Neighbours,
@@ -81,7 +81,7 @@ class AsPrinted(State):
     lud: Book[int] = ()  # an absent name reads as -1; owner only
 
     @classmethod
-    def start(cls, me: NodeId, shape: Neighbours, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Neighbours, inside: Inside = NOBODY) -> Self:
         return cls(me, shape.names, token_here=me in (inside or {shape.home}), in_cs=me in inside)
 
     def request(self, mode: Mode, out: Out[Message]) -> None:

@@ -15,11 +15,10 @@ with a lock of its own. `tests/scenarios/ricart-agrawala/come-and-go-at-once.txt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from peerlock.algorithms.ricart_agrawala import RicartAgrawala
-from peerlock.contract import NOBODY, Members, Mode, NodeId, Out, Wire
+from peerlock.algorithms.ricart_agrawala import Message, RicartAgrawala
+from peerlock.contract import NOBODY, Inside, Members, NodeId, Out, Wire
 
 
 class Insert(Wire, frozen=True, tag=3):
@@ -49,27 +48,25 @@ class RicartAgrawalaDynamic(RicartAgrawala):
     leavers: frozenset[NodeId] = frozenset()  # whose REMOVE we acknowledge once they have replied
 
     @classmethod
-    def start(
-        cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, own_counts: bool = False
-    ) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY, *, own_counts: bool = False) -> Self:
         """A node that is not in `shape.all` is a newcomer: it knows these nodes, and `join` inserts it."""
         node = super().start(me, shape, inside, own_counts=own_counts)
         node.membership = "member" if me in shape.all else "outside"
         return node
 
-    def join(self, out: Out[Any]) -> None:
+    def join(self, out: Out[Message]) -> None:
         """Insertion: get the list, be placed on all lists, get the highest sequence number."""
         self.membership, nodes, self.others = "joining", frozenset(self.others), ()
         self.ask_to_be_placed(nodes, out)
 
-    def ask_to_be_placed(self, nodes: frozenset[NodeId], out: Out[Any]) -> None:
+    def ask_to_be_placed(self, nodes: frozenset[NodeId], out: Out[Message]) -> None:
         new = nodes - {self.me, *self.others}
         self.others = tuple(sorted({*self.others, *new}))
         self.unanswered |= new
         for j in sorted(new):
             out.send(j, Insert())
 
-    def leave(self, out: Out[Any]) -> None:
+    def leave(self, out: Out[Message]) -> None:
         """Removal: notify all other nodes."""
         assert self.phase == "idle", f"node {self.me} is {self.phase}: leave after release"
         self.membership, self.unanswered = "leaving", frozenset(self.others)
@@ -77,7 +74,7 @@ class RicartAgrawalaDynamic(RicartAgrawala):
             out.send(j, Remove())
         self.finish_if_answered(out)
 
-    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         if self.membership == "gone":
             return
         if isinstance(message, Insert):
@@ -96,20 +93,20 @@ class RicartAgrawalaDynamic(RicartAgrawala):
             super().receive(source, message, out)
         self.acknowledge(out)
 
-    def on_insert(self, j: NodeId, out: Out[Any]) -> None:
+    def on_insert(self, j: NodeId, out: Out[Message]) -> None:
         # Our own pending request counts: the newcomer must be later than it.
         highest = max(self.highest_sequence_number, self.our_sequence_number)
         out.send(j, Inserted(frozenset(self.others), highest))
         self.others = tuple(sorted({*self.others, j}))
 
-    def acknowledge(self, out: Out[Any]) -> None:
+    def acknowledge(self, out: Out[Message]) -> None:
         """ACK those who leave and owe us no reply."""
         for j in sorted(self.leavers - self.awaited):
             self.leavers -= {j}
             self.others = tuple(k for k in self.others if k != j)
             out.send(j, Removed())
 
-    def finish_if_answered(self, out: Out[Any]) -> None:
+    def finish_if_answered(self, out: Out[Message]) -> None:
         """Everybody has answered: a member, or gone."""
         if not self.unanswered and self.membership in ("joining", "leaving"):
             self.membership = "member" if self.membership == "joining" else "gone"

@@ -7,11 +7,10 @@ node j counts up by j: node 1 has the highest priority.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 from peerlock.algorithms.ricart_agrawala import RicartAgrawala
-from peerlock.contract import NOBODY, Members, Mode, NodeId
+from peerlock.contract import NOBODY, Inside, Members, NodeId
 from peerlock.errors import UsageError
 
 
@@ -20,14 +19,9 @@ class RicartAgrawalaPriority(RicartAgrawala):
 
     @classmethod
     def start(
-        cls,
-        me: NodeId,
-        shape: Members,
-        inside: Mapping[NodeId, Mode] = NOBODY,
-        *,
-        own_counts: bool = False,
-        increments: tuple[int, ...] | None = None,
-    ) -> Self:
+        cls, me: NodeId, shape: Members, inside: Inside = NOBODY, *,
+        own_counts: bool = False, increments: tuple[int, ...] | None = None,
+    ) -> Self:  # fmt: skip
         """`increments`: one number a node, in the order of `shape.all`."""
         node = super().start(me, shape, inside, own_counts=own_counts)
         if increments is None:

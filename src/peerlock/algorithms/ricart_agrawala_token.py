@@ -9,10 +9,9 @@ The Appendix prints no initial values for the arrays; they start at 0. Its token
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, Row, State, put, row
 
 
 class Request(Ask, frozen=True, tag=3):
@@ -42,7 +41,7 @@ class RicartAgrawalaToken(State):
     in_critical_section: bool = False
 
     @classmethod
-    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY) -> Self:
         others = sorted(shape.others(me), key=lambda j: (j < me, j))
         node = cls(me, tuple(others), row(shape.all, 0))
         if me in (inside or {shape.home}):

@@ -10,10 +10,9 @@ The figure's P1 spans the wait and the critical section. Here it is cut at both:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, Row, State, put, row
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -50,7 +49,7 @@ class SuzukiKasamiA(State):
     requesting: bool = False  # waiting or inside
 
     @classmethod
-    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY) -> Self:
         start = row(shape.all, -1)
         if me not in (inside or {shape.home}):
             return cls(me, shape.others(me), start)

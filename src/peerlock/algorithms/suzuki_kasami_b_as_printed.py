@@ -11,10 +11,9 @@ P1 is not at its wait stays unread until P1 next is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, Row, State, put, row
 from peerlock.errors import UsageError
 
 
@@ -53,7 +52,7 @@ class AsPrinted(State):
     unread: tuple[Privilege, ...] = ()  # arrived when P1 was not at its wait; read at the next one
 
     @classmethod
-    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, l: int = 2) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY, *, l: int = 2) -> Self:
         if l < 2:
             raise UsageError(f"Algorithm B counts requests modulo L and needs L >= 2; got L = {l}.")
         node = cls(me, shape.others(me), l, rn=row(shape.all, -1), request_count=row(shape.all, 0))

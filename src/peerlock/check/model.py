@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from peerlock.algorithms import AlgorithmSpec
 from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer, OneChangeAtATime
-from peerlock.contract import NOBODY, Effects, Members, Mode, NodeId, Shape, Wire
+from peerlock.contract import NOBODY, Effects, Inside, Members, Mode, NodeId, Shape, Wire
 from peerlock.errors import ContractError
 from peerlock.trace import told
 from peerlock.user_algorithm import check_message, check_state, has_order, twin
@@ -127,7 +127,7 @@ class Model:
         spec: AlgorithmSpec,
         shapes: Mapping[NodeId, Shape],
         entries: Sequence[int],
-        inside: Mapping[NodeId, Mode] = NOBODY,
+        inside: Inside = NOBODY,
         *,
         fifo: bool = False,
         crashes: int = 0,
@@ -347,7 +347,7 @@ class Model:
 
     # -- a user's own class --------------------------------------------------------------------
 
-    def _start(self, node: NodeId, shape: Shape, inside: Mapping[NodeId, Mode]) -> Any:
+    def _start(self, node: NodeId, shape: Shape, inside: Inside) -> Any:
         with self.spec.blamed("start"):
             algorithm = self.spec.start(node, shape, inside)
             self._check_value(algorithm, ())

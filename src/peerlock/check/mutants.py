@@ -26,7 +26,7 @@ from peerlock.check.model import Model
 from peerlock.check.observers import Costs, Overtaking
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Search
-from peerlock.contract import NOBODY, Mode, NodeId, Shape
+from peerlock.contract import NOBODY, Inside, NodeId, Shape
 from peerlock.errors import UsageError
 
 
@@ -41,7 +41,7 @@ class Setting(Struct, frozen=True):
     shapes: Mapping[NodeId, Shape]
     entries: tuple[int, ...]
     size: Size
-    inside: Mapping[NodeId, Mode] = NOBODY
+    inside: Inside = NOBODY
     fifo: bool = False
     delay_bound: int | None = None
     crashes: int = 0

@@ -40,7 +40,7 @@ from peerlock.check.properties import (
     SomebodyWaitsWhileAnotherIsInside,
 )
 from peerlock.check.search import Outcome, Progress, Search
-from peerlock.contract import NOBODY, Members, Mode, Needs, NodeId, Out, State, Wire
+from peerlock.contract import NOBODY, Inside, Members, Mode, Needs, NodeId, Out, State, Wire
 from peerlock.node.locks.participant import Participant
 from peerlock.node.membership.view_change import ViewChange
 
@@ -406,7 +406,7 @@ class Group(Struct, frozen=True):
     def registry(self) -> NodeId:
         return len(self.nodes) + 1
 
-    def start(self, me: NodeId, shape: Any, inside: Mapping[NodeId, Mode] = NOBODY) -> Any:
+    def start(self, me: NodeId, shape: Any, inside: Inside = NOBODY) -> Any:
         first = tuple(range(1, self.members + 1))
         if me == self.registry:
             believers = frozenset((j, 0) for j in first) if self.lapsers else frozenset()
