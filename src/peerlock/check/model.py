@@ -14,32 +14,27 @@ This file does the look-ups that have never been done, with the algorithm's own 
 - Observers (`observers`) are further columns, moved by what nodes do.
 - A handler that raises `AssertionError` has been brought into a state that its author excluded: that is a violation.
 
-**A step is a function** of the local state and the input. A look-up is only as good as that, and a user's own class may break
-it: it may choose at random, read a clock, or keep something outside of its fields. Its steps are therefore taken twice: the
-first ones all, later ones now and then, and a sample of them again at the end. The second time all values are equal and
-other objects, and sets give their members in another order. What differs is refused.
+**A step is a function** of the local state and the input. For a user's own class that is checked (`own_class`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from copy import copy
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 from peerlock.algorithms import AlgorithmSpec
 from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer, OneChangeAtATime
-from peerlock.contract import NOBODY, Effects, Inside, Members, Mode, NodeId, Shape, Wire
+from peerlock.check.own_class import OwnClass
+from peerlock.contract import NOBODY, AnyAlgorithm, Effects, Inside, Members, Mode, NodeId, Shape, Wire
 from peerlock.errors import ContractError
-from peerlock.trace import told
-from peerlock.user_algorithm import check_message, check_state, has_order, twin
 
 ANY = -1  # entries left: no bound
-TWICE_FIRST, TWICE_EVERY = 200, 64  # steps of a user's own class that are taken twice: so many, then one of so many
-STARTS = 16  # of a user's own algorithm: one that uses chance starts otherwise sooner or later
-AT_THE_END = 100  # of these are taken once more
 
-Inbox: TypeAlias = tuple[Any, ...]  # sorted message numbers; fifo: ((source, numbers), ...)
+Inbox: TypeAlias = tuple[Any, ...]  # sorted letter numbers; fifo: ((source, numbers), ...)
+Sends: TypeAlias = tuple[tuple[int, int], ...]  # (column, bundle): what is added to which inbox
+Done: TypeAlias = tuple[int, Sends, bool]  # the local state after a step, what is sent, did the node enter?
 
 
 class Local(NamedTuple):
@@ -61,13 +56,16 @@ class Letter(NamedTuple):
     ticks: int = 0  # to go until it must have arrived; 0 without a clock
 
 
+Detail: TypeAlias = Letter | str | None  # what a step is about: a letter, a mode, the name of a timer
+
+
 class Action(NamedTuple):
     """One thing that can happen at a node in some cell."""
 
     what: str  # request, release, deliver, timeout, crash
-    detail: Any  # mode, Letter, timer
+    detail: Detail
     cell: int  # of the node afterwards
-    sends: tuple[tuple[int, int], ...]  # (column, bundle): what is added to whom
+    sends: Sends
     entered: bool
 
 
@@ -79,13 +77,15 @@ class Column:
         self.cells: list[tuple[int, Inbox]] = []  # cell -> (local, inbox)
         self.ids: dict[tuple[int, Inbox], int] = {}
         self.locals: list[Local] = []
-        self.local_ids: dict[Any, int] = {}
+        self.local_ids: dict[Hashable, int] = {}
         self.letters: list[Letter] = []
         self.letter_ids: dict[Letter, int] = {}
         self.bundles: list[tuple[int, ...]] = [()]  # bundle -> letters; 0 is nothing
         self.bundle_ids: dict[tuple[int, ...], int] = {(): 0}
-        self.steps: dict[tuple[int, str, Any], Any] = {}  # (local, what, detail) -> what came of it
-        self.equals: dict[int, Any] | None = None  # local -> another algorithm with its key, where that matters
+        self.steps: dict[tuple[int, str, Detail], Done] = {}
+        self.equals: dict[int, AnyAlgorithm] | None = (
+            None  # local -> another algorithm with its key, where that matters
+        )
 
     def local(self, local: Local) -> int:
         key = (local.algorithm.key(), *local[1:])
@@ -153,13 +153,13 @@ class Model:
         self.place = {node: at for at, node in enumerate(self.nodes)}
         self.handler_calls = 0
         self.doubts = spec.form == "own"
-        self.sample: list[tuple[int, int, str, Any, Any]] = []  # steps to be taken once more
+        self.own = OwnClass(self)
         first = []
         for column, left in zip(self.columns, entries, strict=True):
             node = column.node
             where = "inside" if node in inside else "outside" if node in newcomers else "idle"
             if self.doubts:
-                algorithm, column.equals = self._start(node, shapes[node], inside), {}
+                algorithm, column.equals = self.own.start(node, shapes[node], inside), {}
             else:
                 algorithm = spec.start(node, shapes[node], inside)
             local = Local(algorithm, where, left, inside.get(node, "write"))
@@ -202,9 +202,9 @@ class Model:
         """What others hear of a crash, and when they do: at any time after it."""
         return []
 
-    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
+    def own_steps(self, at: int, local: Local) -> list[tuple[str, Detail]]:
         """What a node can do without a letter: (what, detail)."""
-        steps: list[tuple[str, Any]] = []
+        steps: list[tuple[str, Detail]] = []
         if local.where == "idle" and local.left:
             steps += [("request", mode) for mode in self.spec.needs.modes]
         if local.where == "inside":
@@ -268,31 +268,33 @@ class Model:
         """The inbox without letters that this node, whatever happens, will never take notice of."""
         return inbox
 
-    def _act(self, at: int, number: int, inbox: Inbox, what: str, detail: Any) -> Action:
+    def _act(self, at: int, number: int, inbox: Inbox, what: str, detail: Detail) -> Action:
         after, sends, entered = self.step(at, number, what, detail)
         return Action(what, detail, self.columns[at].cell(after, self.of_interest(at, after, inbox)), sends, entered)
 
-    def step(self, at: int, number: int, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
+    def step(self, at: int, number: int, what: str, detail: Detail) -> Done:
         """(local state afterwards, what is sent to whom, whether the node entered); computed once."""
         column = self.columns[at]
         key = (number, what, detail)
         done = column.steps.get(key)
         if done is None:
-            done = column.steps[key] = self._step(at, column.locals[number], what, detail)
-            calls = self.handler_calls
-            if self.doubts and (calls <= TWICE_FIRST or not calls % TWICE_EVERY):
-                self._doubt(at, number, what, detail, done)
-        found: tuple[int, tuple[tuple[int, int], ...], bool] = done
-        return found
+            done = column.steps[key] = self.run(at, column.locals[number], what, detail)
+            if self.doubts:
+                self.own.check_step(at, number, what, detail, done)
+        return done
 
-    def _step(self, at: int, local: Local, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
+    def run(self, at: int, local: Local, what: str, detail: Detail) -> Done:
         """Run the algorithm's own code, once for each local state and input."""
         column, algorithm, out = self.columns[at], copy(local.algorithm), Effects()
-        where, left, mode, timers = local.where, local.left, local.mode, dict(local.timers)
+        where, left, mode = local.where, local.left, local.mode
+        timers = {name: ticks for name, ticks in local.timers if (what, detail) != ("timeout", name)}
         self.handler_calls += 1
         try:
-            if what == "request":
-                where, mode, left = "waiting", detail, left if left == ANY else left - 1
+            if isinstance(detail, Letter):
+                algorithm.receive(detail.source, detail.message, out)
+            elif what == "request":
+                where, left = "waiting", left if left == ANY else left - 1
+                mode = "read" if detail == "read" else "write"
                 algorithm.request(detail, out)
             elif what == "release":
                 where = "ending"
@@ -303,11 +305,8 @@ class Model:
             elif what == "leave":
                 where, left = "leaving", 0
                 algorithm.leave(out)
-            elif what == "timeout":
-                timers.pop(detail, None)
-                algorithm.on_timeout(detail, out)
             else:
-                algorithm.receive(detail.source, detail.message, out)
+                algorithm.on_timeout(detail, out)
         except AssertionError as problem:
             broken = local._replace(where="broken", broken=str(problem) or "an assertion of the algorithm failed")
             return column.local(broken), (), False
@@ -334,7 +333,7 @@ class Model:
             return column.local(after), self._bundles(at, out.sent) + self._told(events), out.entered
         except TypeError:
             if self.doubts:
-                self._check_value(algorithm, out.sent)
+                self.own.check_value(algorithm, out.sent)
             with self.spec.blamed(what):
                 raise
 
@@ -345,87 +344,13 @@ class Model:
             )
         return 0 if self.delay_bound is None else round(after)
 
-    # -- a user's own class --------------------------------------------------------------------
+    # -- what observers are told ---------------------------------------------------------------
 
-    def _start(self, node: NodeId, shape: Shape, inside: Inside) -> Any:
-        with self.spec.blamed("start"):
-            algorithm = self.spec.start(node, shape, inside)
-            self._check_value(algorithm, ())
-            if any(self.spec.start(node, shape, inside).key() != algorithm.key() for _ in range(STARTS)):
-                raise ContractError(
-                    f"{self.spec.name}: start() of node {node} did not make the same state twice. It may use its arguments "
-                    "only: no random number, no clock, no id(), and no variable of the module."
-                )
-        return algorithm
-
-    def _check_value(self, algorithm: Any, sent: Sequence[tuple[NodeId, Wire]]) -> None:
-        """What can change, or cannot be hashed, has no place in a state."""
-        check_state(self.spec, algorithm)
-        for _, message in sent:
-            check_message(self.spec, message)
-        key = algorithm.key()
-        try:
-            hash(key)
-        except TypeError:
-            kind = type(key).__name__
-            raise ContractError(
-                f"{self.spec.name}.key() returned a {kind}, which cannot be hashed; return a tuple."
-            ) from None
-
-    def _doubt(self, at: int, number: int, what: str, detail: Any, done: Any) -> None:
-        """Take a step once more, with equal values."""
-        local = self.columns[at].locals[number]
-        equal = detail._replace(message=twin(detail.message)) if what == "deliver" else detail
-        other = local._replace(algorithm=twin(local.algorithm))
-        if not self._repeats(at, other, what, equal, done):
-            # With chance in it, some of these would come out otherwise.
-            if (has_order(local.algorithm) or has_order(detail)) and all(
-                self._repeats(at, local, what, detail, done) and not self._repeats(at, other, what, equal, done)
-                for _ in range(8)
-            ):
-                raise ContractError(
-                    f"{self.spec.name}: what node {self.nodes[at]} does ({_input(what, detail)}) depends on the order "
-                    "of a set, which has none. Use sorted(), min() or max()."
-                )
-            raise self._changeable(at, what, detail)
-        if len(self.sample) < AT_THE_END:
-            self.sample.append((at, number, what, detail, done))
-
-    def look_again(self) -> None:
-        """Take a sample of all steps once more, now that much has happened since, and from other states with the same key."""
-        for at, number, what, detail, done in self.sample:
-            column = self.columns[at]
-            local = column.locals[number]
-            equal = (column.equals or {}).get(number, local.algorithm)
-            if not self._repeats(at, local._replace(algorithm=equal), what, detail, done):
-                if equal is local.algorithm or not all(self._repeats(at, local, what, detail, done) for _ in range(8)):
-                    raise self._changeable(at, what, detail)
-                raise ContractError(
-                    f"{self.spec.name} has two states with one key() that do not do the same (node {self.nodes[at]}, "
-                    f"{_input(what, detail)}): let key() tell them apart, or leave it out."
-                )
-
-    def _changeable(self, at: int, what: str, detail: Any) -> ContractError:
-        return ContractError(
-            f"{self.spec.name}: node {self.nodes[at]} did not do the same twice in the same state "
-            f"({_input(what, detail)}). A handler may use its fields and its arguments only: no random number, no clock, "
-            "no id(), and no variable of the module."
-        )
-
-    def _repeats(self, at: int, local: Local, what: str, detail: Any, done: Any) -> bool:
-        """Does the step come to the same again? Observers hear of things in an order that does not matter here."""
-        calls = self.handler_calls
-        after, sends, entered = self._step(at, local, what, detail)
-        self.handler_calls = calls
-        heard = len(self.nodes)
-        letters, before = ({send for send in each if send[0] < heard} for each in (sends, done[1]))
-        return (after, letters, entered) == (done[0], before, done[2])
-
-    def _events(self, at: int, what: str, detail: Any, mode: Mode, out: Effects) -> list[Event]:
+    def _events(self, at: int, what: str, detail: Detail, mode: Mode, out: Effects) -> list[Event]:
         """What an observer may want to hear of a step."""
         node = self.nodes[at]
         events: list[Event] = [("requested", node, mode)] if what == "request" else []
-        if what == "deliver":
+        if isinstance(detail, Letter):
             events.append(("received", node, detail.source, detail.message))
         together = out.broadcasts if self.spec.needs.broadcast else []
         events += [("broadcast", node, to, message) for to, message in together]
@@ -434,7 +359,7 @@ class Model:
         events += [("entered", node, mode)] if out.entered else []
         return events + ([("idle", node)] if out.ended else [])
 
-    def _told(self, events: list[Event]) -> tuple[tuple[int, int], ...]:
+    def _told(self, events: list[Event]) -> Sends:
         """The same, as bundles for the observers that want it."""
         told = []
         for at, observer in enumerate(self.observers, len(self.nodes)):
@@ -457,7 +382,7 @@ class Model:
             )
         return becomes
 
-    def _bundles(self, at: int, sent: list[tuple[NodeId, Wire]]) -> tuple[tuple[int, int], ...]:
+    def _bundles(self, at: int, sent: list[tuple[NodeId, Wire]]) -> Sends:
         source = self.nodes[at]
         letters: dict[int, list[Letter]] = {}
         for to, message in sent:
@@ -490,10 +415,3 @@ class Model:
         if self.fifo:
             return [column.letters[letter] for _, queue in letters for letter in queue]
         return [column.letters[letter] for letter in letters]
-
-
-def _input(what: str, detail: Any) -> str:
-    """What a step was about, in words."""
-    if what == "deliver":
-        return f"receive {told(detail.message)} from {detail.source}"
-    return f"on_timeout {detail}" if what == "timeout" else what

@@ -34,12 +34,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from peerlock.check.engine import Cells, Engine
-from peerlock.check.model import Action, Letter, Model
+from peerlock.check.model import Action, Detail, Letter, Model, Sends
 from peerlock.check.properties import Property
 
 MOST = 6  # letters that may be late in one shadow; if there are more, the class with the most in one is refused
@@ -60,9 +60,6 @@ class Shadow(NamedTuple):
 
     local: int
     late: tuple[Late, ...]
-
-
-Sends: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class Differs(Exception):
@@ -103,13 +100,14 @@ class Early:
         return have
 
     def _early(self, at: int, cell: int, action: Action) -> bool:
-        if action.what != "deliver":
+        letter = action.detail
+        if not isinstance(letter, Letter):
             return False
         number = self.model.columns[at].cells[cell][0]
-        if self.class_of(at, number, action.detail) in self.refused:
+        if self.class_of(at, number, letter) in self.refused:
             return False
         try:
-            self._deliver(at, number, action.detail, may_enter=False)
+            self._deliver(at, number, letter, may_enter=False)
         except Differs:
             return False
         return True
@@ -122,6 +120,10 @@ class Early:
     def class_of(self, at: int, number: int, letter: Letter) -> Class:
         local = self.model.columns[at].locals[number]
         return letter.message.kind, local.where, local.left
+
+    def _late(self, at: int, number: int, action: Action) -> Late:
+        assert isinstance(action.detail, Letter)
+        return Late(action.detail, self.class_of(at, number, action.detail))
 
     # -- showing that it was right -------------------------------------------------------------
 
@@ -152,7 +154,7 @@ class Early:
 
         for cell in np.flatnonzero(chosen >= 0).tolist():
             action, number = table.actions[chosen[cell]], column.cells[cell][0]
-            push(action.cell, Shadow(number, (Late(action.detail, self.class_of(at, number, action.detail)),)))
+            push(action.cell, Shadow(number, (self._late(at, number, action),)))
         while shortest := next((some for some in work if some), None):
             # The shortest first, so that the blame falls on one class wherever it can.
             cell, shadow = shortest.pop()
@@ -237,19 +239,19 @@ class Early:
             raise Differs
         yield Shadow(now, shadow.late)
         if early:
-            yield Shadow(shadow.local, (*shadow.late, Late(action.detail, self.class_of(at, end, action.detail))))
+            yield Shadow(shadow.local, (*shadow.late, self._late(at, end, action)))
 
     def _can_do_the_same(self, at: int, cell: int, shadow: Shadow) -> None:
         if not self._own_steps(at, shadow.local) <= self._own_steps(at, self.model.columns[at].cells[cell][0]):
             raise Differs
 
-    def _own_steps(self, at: int, number: int) -> set[tuple[str, Any]]:
+    def _own_steps(self, at: int, number: int) -> set[tuple[str, Detail]]:
         """What a node can do without a letter."""
         return set(self.model.own_steps(at, self.model.columns[at].locals[number]))
 
-    def _joined(self, every: list[Sends]) -> dict[int, Any]:
+    def _joined(self, every: list[Sends]) -> dict[int, tuple[int, ...]]:
         """All that is sent, to whom: in the order sent where the network keeps it."""
-        found: dict[int, list[Any]] = {}
+        found: dict[int, list[int]] = {}
         for sends in every:
             for to, bundle in sends:
                 found.setdefault(to, []).extend(self.model.columns[to].bundles[bundle])

@@ -91,7 +91,7 @@ class Search:
                 break
             self.levels.append(following)
             self._remember(following.keys)
-        self.model.look_again()
+        self.model.own.look_again()
         outcome.seconds = time.monotonic() - began
         outcome.exact, outcome.handler_calls = self.engine.exact, self.model.handler_calls
         if not outcome.exact:

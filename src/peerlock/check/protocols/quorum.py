@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from peerlock.check.liveness import Graph
-from peerlock.check.model import Inbox, Local, Model
+from peerlock.check.model import Detail, Done, Inbox, Local, Model
 from peerlock.check.observers import FORBIDDEN, Event, Observer
 from peerlock.check.properties import Assertions as NoAssertionFails
 from peerlock.check.properties import Bad, Checks, Property, Sums
@@ -364,7 +364,7 @@ class Ballots(Model):
             observers=(Truth(group), Budget("proposed", group.ballots), Budget("restarted", group.restarts)),
         )  # fmt: skip
 
-    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
+    def own_steps(self, at: int, local: Local) -> list[tuple[str, Detail]]:
         return [("timeout", event) for event in local.algorithm.events()]
 
     def _deliverable(self, inbox: Inbox) -> list[tuple[int, Inbox]]:
@@ -380,9 +380,9 @@ class Ballots(Model):
     def may_crash(self, at: int, local: Local) -> bool:
         return self.nodes[at] != self.group.m
 
-    def _step(self, at: int, local: Local, what: str, detail: Any) -> Any:
+    def run(self, at: int, local: Local, what: str, detail: Detail) -> Done:
         before = local.algorithm
-        after, sends, entered = super()._step(at, local, what, detail)
+        after, sends, entered = super().run(at, local, what, detail)
         return (
             after,
             sends + self._told(self.seen(at, before, self.columns[at].locals[after].algorithm, what, detail)),

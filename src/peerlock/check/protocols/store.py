@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from peerlock.check.model import Inbox, Local, Model
+from peerlock.check.model import Detail, Done, Inbox, Local, Model
 from peerlock.check.observers import FORBIDDEN, Event, Observer
 from peerlock.check.properties import Assertions as NoAssertionFails
 from peerlock.check.properties import Bad, Checks, Property, Sums
@@ -219,15 +219,15 @@ class Stored(Model):
         nodes = (1, 2, 3, STORE)
         super().__init__(chosen, {node: Members((node,), 1) for node in nodes}, (0,) * 4, observers=(Truth(group),))
 
-    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
+    def own_steps(self, at: int, local: Local) -> list[tuple[str, Detail]]:
         return [("timeout", event) for event in local.algorithm.events()]
 
     def of_interest(self, at: int, number: int, inbox: Inbox) -> Inbox:
         return inbox
 
-    def _step(self, at: int, local: Local, what: str, detail: Any) -> Any:
+    def run(self, at: int, local: Local, what: str, detail: Detail) -> Done:
         before = local.algorithm
-        after, sends, entered = super()._step(at, local, what, detail)
+        after, sends, entered = super().run(at, local, what, detail)
         return (
             after,
             sends + self._told(self.noticed(before, self.columns[at].locals[after].algorithm, detail)),

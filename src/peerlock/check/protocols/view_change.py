@@ -29,7 +29,7 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from peerlock.algorithms import AlgorithmSpec, choose
-from peerlock.check.model import Inbox, Local, Model
+from peerlock.check.model import Detail, Done, Inbox, Local, Model
 from peerlock.check.properties import Assertions as NoAssertionFails
 from peerlock.check.properties import (
     Checks,
@@ -443,21 +443,21 @@ class Views(Model):
             spec, shapes, (*entries, 0), crashes=group.crashes, leavers=group.leavers, fifo=group.fifo, at_once=True
         )
 
-    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
+    def own_steps(self, at: int, local: Local) -> list[tuple[str, Detail]]:
         steps = super().own_steps(at, local)
         if local.where not in ("outside", "gone"):
             steps += [("timeout", event) for event in local.algorithm.events()]
         return steps
 
-    def _step(self, at: int, local: Local, what: str, detail: Any) -> Any:
+    def run(self, at: int, local: Local, what: str, detail: Detail) -> Done:
         if detail == "lapse" and local.where == "inside":
             # What is lost was not released: the node goes from inside to idle at once.
-            after, sends, entered = super()._step(at, local._replace(where="ending"), what, detail)
+            after, sends, entered = super().run(at, local._replace(where="ending"), what, detail)
             column = self.columns[at]
             if column.locals[after].where == "ending":
                 after = column.local(column.locals[after]._replace(where="inside"))
             return after, sends, entered
-        return super()._step(at, local, what, detail)
+        return super().run(at, local, what, detail)
 
     def of_interest(self, at: int, number: int, inbox: Inbox) -> Inbox:
         column = self.columns[at]
