@@ -14,13 +14,15 @@ finitely many however often nodes enter.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from peerlock.check.engine import Cells, Outgrown
+from peerlock.check.model import Detail, Local
 from peerlock.check.search import TICK, Search, Step
 from peerlock.contract import NodeId
 
@@ -41,7 +43,7 @@ class Graph:
     def __init__(self, search: Search) -> None:
         assert search.outcome.finished, "liveness needs the whole graph"
         self.search, self.model = search, search.model
-        self.classes: dict[Any, int] = {}  # (node number, what, detail) -> number of the obligation
+        self.classes: dict[tuple[int, str, Detail], int] = {}  # (node number, what, detail) -> the obligation
         self.obliging: list[bool] = []
         sources, targets, labels, actions = [], [], [], []
         while True:
@@ -95,13 +97,16 @@ class Graph:
 
     def waiting(self, node: NodeId) -> NDArray[np.bool_]:
         """In which states a node is in the middle of an invocation and not inside."""
-        at = self.model.place[node]
-        column = self.model.columns[at]
-        waits = np.array(
-            [self.model.local(at, cell).where in ("waiting", "ending") for cell in range(len(column.cells))]
-        )
-        cells = np.concatenate([self.search.rows(level, slice(None))[at] for level in self.search.levels])[self.order]
-        return np.asarray(waits[cells], bool)
+        return self.where(self.model.place[node], lambda local: local.where in ("waiting", "ending"))
+
+    def where(self, at: int, test: Callable[[Local], bool]) -> NDArray[np.bool_]:
+        """In which states node number `at` is like this."""
+        cells = range(len(self.model.columns[at].cells))
+        return np.array([test(self.model.local(at, cell)) for cell in cells], bool)[self.cells(at)]
+
+    def cells(self, at: int) -> Cells:
+        """The cell of node number `at` in each state."""
+        return np.concatenate([self.search.rows(level, slice(None))[at] for level in self.search.levels])[self.order]
 
     def starves(self, node: NodeId) -> Lasso | None:
         """A fair run in which `node` waits for ever, or None: there is none."""
@@ -140,7 +145,7 @@ class Graph:
         here, owed = first, self._owed(enabled)
         while owed:
             label = owed.pop()
-            path = _path(edges, here, lambda state, taken, label=label: taken == label or label not in enabled[state])
+            path = _path(edges, here, partial(_meets, enabled, label))
             loop += [(action, state) for state, _, action in path]
             here = path[-1][0] if path else here
         loop += [
@@ -243,8 +248,16 @@ def _components(source: Indices, target: Indices) -> list[Indices]:
     return found
 
 
+def _meets(enabled: dict[int, set[int]], label: int, state: int, taken: int | None) -> bool:
+    """Is this step the obligation, or the state one in which it is not open?"""
+    return taken == label or label not in enabled[state]
+
+
 def _path(
-    edges: dict[int, list[tuple[int, int, int]]], start: int, good: Any, at_least: bool = False
+    edges: dict[int, list[tuple[int, int, int]]],
+    start: int,
+    good: Callable[[int, int | None], bool],
+    at_least: bool = False,
 ) -> list[tuple[int, int, int]]:
     """The shortest way from `start` to a step or a state that is good; none if `start` is."""
     if not at_least and good(start, None):

@@ -20,14 +20,15 @@ This file does the look-ups that have never been done, with the algorithm's own 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from peerlock.algorithms import AlgorithmSpec
-from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer, OneChangeAtATime
+from peerlock.check.observers import FORBIDDEN, Budget, Event, Observer, OneChangeAtATime
 from peerlock.check.own_class import OwnClass
-from peerlock.contract import NOBODY, AnyAlgorithm, Effects, Inside, Members, Mode, NodeId, Shape, Wire
+from peerlock.contract import NOBODY, AnyAlgorithm, Effects, Inside, Members, Mode, Needs, NodeId, Shape, Wire
 from peerlock.errors import ContractError
 
 ANY = -1  # entries left: no bound
@@ -67,6 +68,23 @@ class Action(NamedTuple):
     cell: int  # of the node afterwards
     sends: Sends
     entered: bool
+
+
+class Spec(Protocol):
+    """What is explored: an `AlgorithmSpec`, or a group of nodes that run a protocol."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def form(self) -> str: ...
+
+    @property
+    def needs(self) -> Needs: ...
+
+    def start(self, me: NodeId, shape: Shape, inside: Inside = NOBODY) -> Any: ...
+
+    def blamed(self, what: str) -> AbstractContextManager[None]: ...
 
 
 class Column:
@@ -124,7 +142,7 @@ class Model:
 
     def __init__(
         self,
-        spec: AlgorithmSpec,
+        spec: Spec,
         shapes: Mapping[NodeId, Shape],
         entries: Sequence[int],
         inside: Inside = NOBODY,
@@ -144,7 +162,7 @@ class Model:
         self.leavers = frozenset(leavers)
         newcomers = {node for node, shape in shapes.items() if isinstance(shape, Members) and node not in shape.all}
         self.observers = [
-            *([CrashBudget(crashes)] if crashes else []),
+            *([Budget("crashed", crashes)] if crashes else []),
             *([OneChangeAtATime()] if (leavers or newcomers) and not at_once else []),
             *observers,
         ]
@@ -152,13 +170,12 @@ class Model:
         self.columns = [Column(node) for node in self.nodes]
         self.place = {node: at for at, node in enumerate(self.nodes)}
         self.handler_calls = 0
-        self.doubts = spec.form == "own"
-        self.own = OwnClass(self)
+        self.own = OwnClass(self, spec) if isinstance(spec, AlgorithmSpec) and spec.form == "own" else None
         first = []
         for column, left in zip(self.columns, entries, strict=True):
             node = column.node
             where = "inside" if node in inside else "outside" if node in newcomers else "idle"
-            if self.doubts:
+            if self.own is not None:
                 algorithm, column.equals = self.own.start(node, shapes[node], inside), {}
             else:
                 algorithm = spec.start(node, shapes[node], inside)
@@ -279,7 +296,7 @@ class Model:
         done = column.steps.get(key)
         if done is None:
             done = column.steps[key] = self.run(at, column.locals[number], what, detail)
-            if self.doubts:
+            if self.own is not None:
                 self.own.check_step(at, number, what, detail, done)
         return done
 
@@ -332,7 +349,7 @@ class Model:
         try:
             return column.local(after), self._bundles(at, out.sent) + self._told(events), out.entered
         except TypeError:
-            if self.doubts:
+            if self.own is not None:
                 self.own.check_value(algorithm, out.sent)
             with self.spec.blamed(what):
                 raise

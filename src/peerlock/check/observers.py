@@ -34,34 +34,33 @@ class Observer:
         raise NotImplementedError  # a subclass says which
 
 
-class CrashBudget(Observer):
-    """So many nodes may die and no more."""
+class Budget(Observer):
+    """So many events of a kind may happen and no more."""
 
-    def __init__(self, crashes: int) -> None:
-        self.start = crashes
+    def __init__(self, what: str, most: int) -> None:
+        self.what, self.start = what, most
 
     def wants(self, event: Event) -> bool:
-        return bool(event[0] == "crashed")
+        return bool(event[0] == self.what)
 
-    def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
+    def step(self, state: int, events: tuple[Event, ...]) -> Hashable:
         return state - 1 if state else FORBIDDEN
 
 
 class OneChangeAtATime(Observer):
     """Only one node comes or goes at a time."""
 
-    start = 0  # who does
+    start = 0  # the node that does
 
     def wants(self, event: Event) -> bool:
         return event[0] in ("changes", "changed")
 
-    def step(self, state: Any, events: tuple[Event, ...]) -> Hashable:
+    def step(self, state: NodeId, events: tuple[Event, ...]) -> Hashable:
         for event in events:
             if event[0] == "changes" and state:
                 return FORBIDDEN
             state = event[1] if event[0] == "changes" else 0
-        result: Hashable = state
-        return result
+        return state
 
 
 class Overtaking(Observer):

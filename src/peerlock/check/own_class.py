@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from peerlock.algorithms import AlgorithmSpec
 from peerlock.contract import AnyAlgorithm, Inside, NodeId, Shape, Wire
 from peerlock.errors import ContractError
 from peerlock.trace import told
@@ -28,8 +29,8 @@ AT_THE_END = 100  # of these are taken once more
 class OwnClass:
     """Takes steps of a model's algorithm again and refuses an algorithm that does not repeat them."""
 
-    def __init__(self, model: Model) -> None:
-        self.model, self.spec = model, model.spec
+    def __init__(self, model: Model, spec: AlgorithmSpec) -> None:
+        self.model, self.spec = model, spec
         self.sample: list[tuple[int, int, str, Detail, Done]] = []  # steps to be taken once more
 
     def start(self, node: NodeId, shape: Shape, inside: Inside) -> AnyAlgorithm:

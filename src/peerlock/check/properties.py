@@ -336,7 +336,7 @@ def finding(name: str) -> str:
 
 def _invariants(model: Model) -> list[Property]:
     found: list[Property] = []
-    fields: tuple[str, ...] = getattr(model.spec.algorithm, "__struct_fields__", ())
+    fields: tuple[str, ...] = model.local(0, model.first[0]).algorithm.__struct_fields__
     for field, kind in (
         ("have_privilege", "PRIVILEGE"), ("token_here", "TOKEN"), ("holds_token", "TOKEN"), ("have_token", "TOKEN"),
     ):  # fmt: skip

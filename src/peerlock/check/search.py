@@ -91,7 +91,8 @@ class Search:
                 break
             self.levels.append(following)
             self._remember(following.keys)
-        self.model.own.look_again()
+        if self.model.own is not None:
+            self.model.own.look_again()
         outcome.seconds = time.monotonic() - began
         outcome.exact, outcome.handler_calls = self.engine.exact, self.model.handler_calls
         if not outcome.exact:
