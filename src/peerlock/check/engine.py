@@ -18,15 +18,17 @@ level before, and expanding that level finds it. Nothing else has to be stored f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from peerlock.check.model import Action, Model
 
-Cells = NDArray[np.int32]
-Keys = NDArray[np.uint64]
+Cells: TypeAlias = NDArray[np.int32]
+Keys: TypeAlias = NDArray[np.uint64]
+Bools: TypeAlias = NDArray[np.bool_]
+Edges: TypeAlias = tuple[int, Cells, Cells, Keys]  # node number, parents, actions, keys of the states afterwards
 
 CHUNK = 1 << 17  # rows expanded at once
 
@@ -58,7 +60,6 @@ class Engine:
         self.exact = True
         self.widths = [1] * self.n
         self._place_fields()
-        self.transitions = 0
 
     # -- keys ----------------------------------------------------------------------------------
 
@@ -132,8 +133,8 @@ class Engine:
         columns = [np.array([cell], np.int32) for cell in self.model.first]
         return Level(self.key_of(columns), None if self.exact else columns)
 
-    def successors(self, columns: list[Cells], keys: Keys) -> Iterator[tuple[int, Cells, Cells, Keys]]:
-        """For each node: (node, parents, actions, keys) of everything that can happen there.
+    def successors(self, columns: list[Cells], keys: Keys) -> Iterator[Edges]:
+        """For each node: everything that can happen there.
 
         Raises `Outgrown` if that made cells which have no place in the keys: `grow`, and try again.
         """
@@ -148,68 +149,45 @@ class Engine:
             actions = np.arange(total, dtype=np.int32) - np.repeat(
                 (firsts - table.starts[cells]).astype(np.int32), counts
             )
-            sums = []
-            for to, other in enumerate(self.tables):
-                if to == at or not table.sends_to[to]:
-                    continue
-                bundles = table.bundles[to][actions]
-                sent = np.flatnonzero(bundles)
-                if not len(sent):
-                    continue
-                before = columns[to][parents[sent]]
-                after = other.added(bundles[sent], before)
-                if other.forbids and int(after.min()) < 0:
-                    # Some of these must not happen. Leave them out and look up the rest.
-                    allowed = np.ones(len(actions), bool)
-                    allowed[sent[after < 0]] = False
-                    yield from self.only(columns, keys, at, parents[allowed], actions[allowed])
-                    break
-                sums.append((other, sent, before, after))
-            else:
-                yield at, parents, actions, self._keys_after(columns, keys, at, parents, actions, sums)
+            yield from self.only(columns, keys, at, parents, actions)
         if self.model.delay_bound is not None:
             yield from self.ticks(columns, keys)
 
-    def only(
-        self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells
-    ) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+    def only(self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells) -> Iterator[Edges]:
         """The same for these actions of one node alone."""
         table, sums = self.tables[at], []
         if not len(actions):
             return
         for to, other in enumerate(self.tables):
-            if to != at and table.sends_to[to]:
-                bundles = table.bundles[to][actions]
-                sent = np.flatnonzero(bundles)
-                if len(sent):
-                    before = columns[to][parents[sent]]
-                    after = other.added(bundles[sent], before)
-                    if other.forbids and int(after.min()) < 0:
-                        allowed = np.ones(len(actions), bool)
-                        allowed[sent[after < 0]] = False
-                        yield from self.only(columns, keys, at, parents[allowed], actions[allowed])
-                        return
-                    sums.append((other, sent, before, after))
-        yield at, parents, actions, self._keys_after(columns, keys, at, parents, actions, sums)
-
-    def _keys_after(
-        self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells, sums: list[Any]
-    ) -> Keys:
+            if to == at or not table.sends_to[to]:
+                continue
+            bundles = table.bundles[to][actions]
+            sent = np.flatnonzero(bundles)
+            if not len(sent):
+                continue
+            before = columns[to][parents[sent]]
+            after = other.added(bundles[sent], before)
+            if other.forbids and int(after.min()) < 0:
+                # Some of these must not happen. Leave them out and look up the rest.
+                allowed = np.ones(len(actions), bool)
+                allowed[sent[after < 0]] = False
+                yield from self.only(columns, keys, at, parents[allowed], actions[allowed])
+                return
+            sums.append((other, sent, before, after))
         self.check_room()
-        table, cells = self.tables[at], columns[at]
-        found = keys[parents] + (table.terms[table.new[actions]] - table.terms[cells[parents]])
+        found = keys[parents] + (table.terms[table.new[actions]] - table.terms[columns[at][parents]])
         for other, sent, before, after in sums:
             found[sent] += other.terms[after] - other.terms[before]
-        return found
+        yield at, parents, actions, found
 
-    def can_tick(self, columns: list[Cells]) -> tuple[NDArray[np.bool_], list[Cells]]:
+    def can_tick(self, columns: list[Cells]) -> tuple[Bools, list[Cells]]:
         """In which rows the clock may tick and that changes something, and the cells after it."""
         after = [table.ticked(cells) for table, cells in zip(self.tables, columns, strict=True)]
         allowed = np.logical_and.reduce([cells >= 0 for cells in after])
         changed = np.logical_or.reduce([now != then for now, then in zip(columns, after, strict=True)])
         return allowed & changed, after
 
-    def ticks(self, columns: list[Cells], keys: Keys) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+    def ticks(self, columns: list[Cells], keys: Keys) -> Iterator[Edges]:
         """A tick of the clock, for all nodes at once; it is the action of node number -1."""
         allowed, after = self.can_tick(columns)
         rows = np.flatnonzero(allowed).astype(np.int32)
@@ -353,7 +331,7 @@ class Table:
             self.sums = larger
 
 
-def _longer(values: Any, room: int, fill: int) -> Any:
+def _longer(values: Cells, room: int, fill: int) -> Cells:
     result = np.full(room, fill, values.dtype)
     result[: len(values)] = values
     return result
@@ -371,7 +349,7 @@ def unique(keys: Keys) -> Keys:
     return keys[first]
 
 
-def unseen(keys: Keys, runs: list[Keys]) -> NDArray[np.bool_]:
+def unseen(keys: Keys, runs: list[Keys]) -> Bools:
     """Which of these sorted keys are in none of the sorted runs."""
     fresh = np.ones(len(keys), bool)
     for run in runs:

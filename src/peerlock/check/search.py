@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from msgspec import Struct
 
-from peerlock.check.engine import CHUNK, Cells, Engine, Keys, Level, Outgrown, unique, unseen
+from peerlock.check.engine import CHUNK, Cells, Edges, Engine, Keys, Level, Outgrown, unique, unseen
 from peerlock.check.model import Action, Model
 from peerlock.check.partial_order import Early
 from peerlock.check.symmetry import Symmetry
@@ -178,7 +178,7 @@ class Search:
         self.outcome.transitions += transitions
         return result
 
-    def _steps(self, columns: list[Cells], keys: Keys) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+    def _steps(self, columns: list[Cells], keys: Keys) -> Iterator[Edges]:
         """All that can happen in these rows, or where that is enough, one early delivery."""
         if self.early is None:
             yield from self.engine.successors(columns, keys)
@@ -193,7 +193,7 @@ class Search:
         for at, parents, actions, found in self.engine.successors([column[rows] for column in columns], keys[rows]):
             yield at, rows[parents], actions, found
 
-    def _expand_inexact(self, columns: list[Cells], found: list[tuple[int, Cells, Cells, Keys]]) -> Level:
+    def _expand_inexact(self, columns: list[Cells], found: list[Edges]) -> Level:
         if not found:
             return Level(np.zeros(0, np.uint64), [np.zeros(0, np.int32) for _ in columns])
         keys = np.concatenate([keys for *_, keys in found])
