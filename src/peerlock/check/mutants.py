@@ -14,8 +14,8 @@ import copy
 import inspect
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,9 @@ from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Search
 from peerlock.contract import NOBODY, Inside, NodeId, Shape
 from peerlock.errors import UsageError
+
+Change: TypeAlias = Callable[[ast.AST, ast.AST], None]  # of a node of the tree, in a method
+UNCHANGED = ("start", "charged", "asked", "successor", "rewire", "join", "leave")  # methods
 
 
 class Mutant(Struct, frozen=True):
@@ -83,21 +86,13 @@ def _compiled(spec: AlgorithmSpec, source: str, suffix: str) -> AlgorithmSpec:
         del sys.modules[module.__name__]
 
 
-def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+def _places(tree: ast.Module) -> Iterator[tuple[str, Callable[[ast.Module], None]]]:
     """Where something can be changed, and how."""
     for class_at, node in enumerate(tree.body):
         if not isinstance(node, ast.ClassDef):
             continue
         for method_at, method in enumerate(node.body):
-            if isinstance(method, ast.FunctionDef) and method.name not in (
-                "start",
-                "charged",
-                "asked",
-                "successor",
-                "rewire",
-                "join",
-                "leave",
-            ):
+            if isinstance(method, ast.FunctionDef) and method.name not in UNCHANGED:
                 for at, found in enumerate(ast.walk(method)):
                     change = _change_of(found)
                     if change is not None:
@@ -105,15 +100,17 @@ def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
                         yield f"{node.name}.{method.name}: {words}", _at(class_at, method_at, at, act)
 
 
-def _at(class_at: int, method_at: int, at: int, act: Any) -> Any:
+def _at(class_at: int, method_at: int, at: int, act: Change) -> Callable[[ast.Module], None]:
     def change(tree: ast.Module) -> None:
-        method = tree.body[class_at].body[method_at]  # type: ignore[attr-defined]
+        kind = tree.body[class_at]
+        assert isinstance(kind, ast.ClassDef)
+        method = kind.body[method_at]
         act(list(ast.walk(method))[at], method)
 
     return change
 
 
-def _change_of(node: ast.AST) -> tuple[str, Any] | None:
+def _change_of(node: ast.AST) -> tuple[str, Change] | None:
     if isinstance(node, ast.If | ast.IfExp):
         return f"not ({ast.unparse(node.test)})", _negate
     if isinstance(node, ast.Assign | ast.AugAssign):
@@ -129,7 +126,8 @@ def _change_of(node: ast.AST) -> tuple[str, Any] | None:
     return None
 
 
-def _negate(node: Any, method: ast.AST) -> None:
+def _negate(node: ast.AST, method: ast.AST) -> None:
+    assert isinstance(node, ast.If | ast.IfExp)
     node.test = ast.UnaryOp(ast.Not(), node.test)
 
 

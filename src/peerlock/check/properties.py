@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from peerlock.check.engine import Cells
+from peerlock.check.engine import Bools, Cells
 from peerlock.check.model import Letter, Local, Model
 from peerlock.contract import NodeId
 from peerlock.errors import PeerlockError, UsageError
 
-Sums = NDArray[np.int64]
-Bad = NDArray[np.bool_]
+Sums: TypeAlias = NDArray[np.int64]
+Bad: TypeAlias = Bools  # by state
 
 
 class Property:

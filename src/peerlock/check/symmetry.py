@@ -1,4 +1,4 @@
-"""States that differ only in who is who are explored once.
+"""States that differ only in the names of the nodes are explored once.
 
 If an algorithm treats nodes alike, renaming them turns runs into runs. Then of all states that can be renamed into each other
 one is enough: the one with the smallest key. Which renamings an algorithm allows is not taken on trust. Candidates are all
@@ -19,16 +19,19 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import permutations
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import Struct
 
 from peerlock.check.engine import Cells, Engine, Keys
 from peerlock.check.model import Action, Inbox, Letter, Model
-from peerlock.contract import Members, Neighbours, NodeId, Ring, Shape, Wire
+from peerlock.contract import Members, Neighbours, NodeId, Ring, Row, Shape
 
-Renaming = Mapping[NodeId, NodeId]
+Renaming: TypeAlias = Mapping[NodeId, NodeId]
+Value: TypeAlias = Any  # of a field, in the type that its annotation says
+How: TypeAlias = Callable[[Value, Renaming], Value]
+S = TypeVar("S", bound=Struct)
 
 
 class NotSymmetric(Exception):
@@ -50,40 +53,33 @@ def groups(shapes: Mapping[NodeId, Shape]) -> dict[str, list[dict[NodeId, NodeId
 def _keeps(shapes: Mapping[NodeId, Shape], renaming: Renaming) -> bool:
     """Is the renamed network the same network?"""
     for node, shape in shapes.items():
-        other = shapes[renaming[node]]
-        if isinstance(shape, Ring) and isinstance(other, Ring):
-            if (renaming[shape.left], renaming[shape.right]) != (other.left, other.right):
+        match shape, shapes[renaming[node]]:
+            case Ring(left, right), Ring() as other if (renaming[left], renaming[right]) != (other.left, other.right):
                 return False
-        elif isinstance(shape, Neighbours) and isinstance(other, Neighbours):
-            if {renaming[j] for j in shape.names} != set(other.names):
+            case Neighbours(names), Neighbours() as other if {renaming[j] for j in names} != set(other.names):
                 return False
-        elif (
-            isinstance(shape, Members)
-            and isinstance(other, Members)
-            and {renaming[j] for j in shape.all} != set(other.all)
-        ):
-            return False
+            case Members(every), Members() as other if {renaming[j] for j in every} != set(other.all):
+                return False
     return True
 
 
 # -- renaming values -------------------------------------------------------------------------------
 
 
-def rename(value: Any, renaming: Renaming) -> Any:
+def rename(value: S, renaming: Renaming) -> S:
     """A state or a message with its nodes renamed."""
-    kind: Any = type(value)
-    changes = {name: how(getattr(value, name), renaming) for name, how in _fields(kind).items()}
+    changes = {name: how(getattr(value, name), renaming) for name, how in _fields(type(value)).items()}
     return type(value)(**{name: changes.get(name, getattr(value, name)) for name in value.__struct_fields__})
 
 
 @cache
-def _fields(kind: type) -> dict[str, Callable[[Any, Renaming], Any]]:
+def _fields(kind: type[Struct]) -> dict[str, How]:
     """How to rename each field of a class that has nodes in it."""
     hints: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         hints |= {name: str(hint) for name, hint in inspect.get_annotations(base).items()}
     found = {}
-    for name in kind.__struct_fields__:  # type: ignore[attr-defined]
+    for name in kind.__struct_fields__:
         try:
             hint = ast.parse(hints[name], mode="eval").body
         except SyntaxError:
@@ -94,7 +90,7 @@ def _fields(kind: type) -> dict[str, Callable[[Any, Renaming], Any]]:
     return found
 
 
-def _how(hint: ast.expr, name: str) -> Callable[[Any, Renaming], Any] | None:
+def _how(hint: ast.expr, name: str) -> How | None:
     """None: nothing in it is a node."""
     match hint:
         case ast.Name("NodeId"):
@@ -124,7 +120,7 @@ def _how(hint: ast.expr, name: str) -> Callable[[Any, Renaming], Any] | None:
     raise NotSymmetric(f"it is not known how to rename {name}: {ast.unparse(hint)}")
 
 
-def _row(value: Any, renaming: Renaming) -> Any:
+def _row(value: Row, renaming: Renaming) -> Row:
     result = list(value)
     for old, new in renaming.items():
         if old < len(value):
@@ -132,7 +128,7 @@ def _row(value: Any, renaming: Renaming) -> Any:
     return tuple(result)
 
 
-def _each(kind: Any, how: Callable[[Any, Renaming], Any], value: Any, renaming: Renaming) -> Any:
+def _each(kind: type[tuple[Value, ...]] | type[frozenset[Value]], how: How, value: Value, renaming: Renaming) -> Value:
     return kind(how(item, renaming) for item in value)
 
 
@@ -145,7 +141,7 @@ class Symmetry:
     def __init__(self, model: Model, group: list[dict[NodeId, NodeId]]) -> None:
         self.model = model
         self.group = [renaming for renaming in group if any(old != new for old, new in renaming.items())]
-        self._tables: dict[tuple[int, int], NDArray[np.int32]] = {}
+        self._tables: dict[tuple[int, int], Cells] = {}
         self._starts = [model.local(at, model.first[at]).algorithm for at in range(len(model.nodes))]
 
     def alike(self, at: int) -> set[int]:
@@ -216,11 +212,7 @@ class Symmetry:
         renaming = self.group[which]
         source, message, ticks = self.model.columns[at].letters[letter]
         target = self.model.columns[self._target(which, at)]
-        return target.letter(Letter(renaming[source], self._message(message, renaming), ticks))
-
-    def _message(self, message: Wire, renaming: Renaming) -> Wire:
-        result: Wire = rename(message, renaming)
-        return result
+        return target.letter(Letter(renaming[source], rename(message, renaming), ticks))
 
     # -- is it true? -------------------------------------------------------------------------------
 
@@ -240,7 +232,7 @@ class Symmetry:
         """A renamed action, in a form that can be compared."""
         renaming, detail = self.group[which], action.detail
         if isinstance(detail, Letter):
-            detail = Letter(renaming[detail.source], self._message(detail.message, renaming), detail.ticks)
+            detail = Letter(renaming[detail.source], rename(detail.message, renaming), detail.ticks)
         sends = []
         for to, bundle in action.sends:
             letters = self.model.columns[to].bundles[bundle]

@@ -87,7 +87,7 @@ class DeliversWhatWaited(Core):
 
 
 class RemembersTheDead(Core):
-    """Sessions with those who are gone are kept."""
+    """Sessions with peers that are gone are kept."""
 
     def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
         before = dict(self.sessions)
