@@ -1,9 +1,9 @@
 """What an algorithm is.
 
-An algorithm is one node's half of a protocol, written as a state machine. A driver (simulator, checker, real network)
-owns one such object per node, calls it when something happens, and carries out what the object asked for. The object
-never waits, reads a clock, chooses at random or talks to anybody by itself, so whoever drives it decides everything that
-can vary, and every driver runs the same object.
+An algorithm is one node's half of a protocol, written as a state machine. A driver (simulator,
+checker, real network) owns one such object per node, calls it when something happens, and carries
+out what the object asked for. The object never waits, reads a clock, chooses at random or sends by
+itself, so its driver decides everything that can vary, and every driver runs the same object.
 
     driver -> algorithm                       algorithm -> driver, through `out`
     -------------------                       ----------------------------------
@@ -13,25 +13,29 @@ can vary, and every driver runs the same object.
     receive(source, message, out)             timer(name, after)
     on_timeout(name, out)                     idle()
 
-One invocation runs  idle --request--> waiting --enter--> inside --release--> ending --idle--> idle.  Most algorithms
-call `out.idle()` before `release` returns; Suzuki-Kasami B may first have to wait for REPLYs. A request before `idle` is
-the driver's error; drivers queue.
+One invocation runs  idle --request--> waiting --enter--> inside --release--> ending --idle--> idle.
+Most algorithms call `out.idle()` before `release` returns; Suzuki-Kasami B may first have to wait
+for REPLYs. A request before `idle` is the driver's error; drivers queue.
 
-An algorithm may have more inputs. `join(out)` and `leave(out)` put a node into a running group and take it out; `idle` ends
-them too, and a driver lets one node at a time come or go. `rewire(neighbours)` changes a node's neighbours while it runs.
+An algorithm may have more inputs. `join(out)` and `leave(out)` put a node into a running group and
+take it out; `idle` ends them too, and a driver lets one node at a time come or go.
+`rewire(neighbours)` changes a node's neighbours while it runs.
 
-**Starting with somebody inside.** `inside` maps the nodes that are in their critical section at the start to the mode
-they hold: nobody, one writer, or several readers. A token starts with the one inside, else at `shape.home`; in a
-permission algorithm the one inside starts inside, with priority over every new request. The papers only ever start with
-nobody inside. This one generalisation lets a group be stopped and started again around a crash without touching any
-algorithm, so it is part of the contract and every algorithm is checked from every legal `inside`.
+**Starting with nodes inside.** `inside` maps the nodes that are in their critical section at the
+start to the mode they hold: none, one writer, or several readers. A token starts with the node
+inside, else at `shape.home`; in a permission algorithm the node inside starts inside, with priority
+over every new request. The papers only ever start with no node inside. This one generalisation lets
+a group be stopped and started again around a crash without touching any algorithm, so it is part of
+the contract and every algorithm is checked from every legal `inside`.
 
-**State is a value.** Fields are declared and hold immutable values only (ints, bools, tuples, frozensets, nested states
-that are replaced and never changed), so `copy.copy` is a snapshot, `astuple` is a key, and nothing hides. A handler
-replaces fields of `self`; the driver copies where it needs the past.
+**State is a value.** Fields are declared and hold immutable values only (ints, bools, tuples,
+frozensets, nested states that are replaced and never changed), so `copy.copy` is a snapshot,
+`astuple` is a key, and nothing hides. A handler replaces fields of `self`; the driver copies where
+it needs the past.
 
-**Nodes are numbers**, as in the papers: 1 to N, or any positive integers where an algorithm works with names alone. What
-a number stands for (a host, a process, a city of a map) is the driver's business.
+**Nodes are numbers**, as in the papers: 1 to N, or any positive integers where an algorithm works
+with names alone. What a number stands for (a host, a process, a city of a map) is the driver's
+business.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ from msgspec.structs import astuple
 
 NodeId: TypeAlias = int
 Mode: TypeAlias = Literal["read", "write"]
-Row: TypeAlias = tuple[int, ...]  # an array of the papers, indexed by node number; slot 0 is nobody's
+Row: TypeAlias = tuple[int, ...]  # an array of the papers, indexed by node number; slot 0 is unused
 Key: TypeAlias = tuple[Hashable, ...]  # a state as a plain tuple: to hash, to compare, to store
 
 Inside: TypeAlias = Mapping[NodeId, Mode]  # the nodes that start inside, and in which mode
@@ -65,7 +69,7 @@ def put(values: Row, index: NodeId, value: int) -> Row:
 
 
 V = TypeVar("V")
-Book: TypeAlias = tuple[tuple[NodeId, V], ...]  # an array indexed by name where nobody knows all names; sorted by name
+Book: TypeAlias = tuple[tuple[NodeId, V], ...]  # an array indexed by name where no node knows all names; sorted
 
 
 def look(book: Book[V], name: NodeId, absent: V) -> V:
@@ -93,15 +97,15 @@ def kind_of(message: type[Wire]) -> str:
 class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """A message. Subclass `Ask` or `Grant` where they fit: they tell the metrics which entry a message belongs to.
 
-    A tag (`tag=1`) is the message's number on the wire; it outlives a change of name. Charging, for all algorithms
-    alike: requests and their relays charge the entry of their origin, replies and hops of a token charge the node they
-    are bound for, everything else is overhead.
+    A tag (`tag=1`) is the message's number on the wire; it outlives a change of name. Charging, for
+    all algorithms alike: requests and their relays charge the entry of their origin, replies and
+    hops of a token charge the node they are bound for, everything else is overhead.
     """
 
     called: ClassVar[str] = ""  # the paper's name, where the class's own name does not give it
 
     def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
-        """The node whose entry pays for this message; None: nobody's, it is overhead."""
+        """The node whose entry pays for this message; None: it is overhead."""
         return None
 
     def asked(self) -> int | None:
@@ -117,8 +121,8 @@ class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
 class Ask(Wire, frozen=True):
     """A request: its sender pays."""
 
-    # Does a request say everything that earlier ones of its sender said? Then a node that does not answer, and is not waited
-    # for, need not be kept more than the last one.
+    # Does a request say everything that earlier ones of its sender said? Then a node that does not
+    # answer, and is not waited for, need not be kept more than the last one.
     supersedes: ClassVar[bool] = False
 
     def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
@@ -126,16 +130,17 @@ class Ask(Wire, frozen=True):
 
 
 class Grant(Wire, frozen=True):
-    """A reply, or the token: whom it is bound for pays."""
+    """A reply, or the token: the node that it is bound for pays."""
 
     def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         return to
 
     def successor(self) -> NodeId | None:
-        """Who gets it after whom it is sent to, if its sender knows that.
+        """The node that gets it after the one it is sent to, if the sender knows that.
 
-        With an answer an algorithm promises that a request of that sender may be sent to the successor alone: the others
-        hear of it late or, once it has been granted, not at all. `None` promises nothing.
+        With an answer an algorithm promises that a request of that sender may be sent to the
+        successor alone: the others hear of it late or, once it has been granted, not at all. `None`
+        promises nothing.
         """
         return None
 
@@ -151,7 +156,7 @@ class Out(Protocol[M_contra]):
         """One message to one node, never to oneself."""
 
     def broadcast(self, to: Iterable[NodeId], message: M_contra) -> None:
-        """The same message to all of `to`, who are all the others: one message where the network can do that, else one each."""
+        """The same message to all others: one message where the network can do that, else one per node."""
 
     def enter(self) -> None:
         """The critical section is this node's from now on, until the driver calls `release`."""
@@ -164,10 +169,10 @@ class Out(Protocol[M_contra]):
 
 
 class Members(Struct, frozen=True):
-    """A complete network: everybody knows everybody."""
+    """A complete network: every node knows every other."""
 
     all: tuple[NodeId, ...]
-    home: NodeId  # where a token starts when nobody is inside
+    home: NodeId  # where a token starts when no node is inside
     delay_bound: float | None = None  # no message takes longer; None: nothing is known
 
     def others(self, me: NodeId) -> tuple[NodeId, ...]:
@@ -175,7 +180,7 @@ class Members(Struct, frozen=True):
 
 
 class Ring(Struct, frozen=True):
-    """A ring: a process knows who is to its left and who is to its right."""
+    """A ring: a process knows its left and its right neighbour."""
 
     left: NodeId
     right: NodeId
@@ -197,7 +202,7 @@ class Needs(Struct, frozen=True):
 
     shape: type[Members] | type[Ring] | type[Neighbours] = Members
     delay_bound: bool = False  # is correct only if no message takes longer than a known time
-    broadcast: bool = False  # is meant for a network where one message reaches everybody
+    broadcast: bool = False  # is meant for a network where one message reaches all nodes
     fifo: bool = False  # is correct only if messages between two nodes arrive in the order sent
     modes: tuple[Mode, ...] = ("write",)
 
@@ -227,8 +232,8 @@ class State(Struct):
     def after(self, older: int) -> None:
         """The next request of this node comes after so many of others that are older: they were made before the start.
 
-        An algorithm that orders requests by numbers starts counting there. It is a matter of fairness alone: the algorithm
-        must be safe whatever the nodes are told here.
+        An algorithm that orders requests by numbers starts counting there. It is a matter of
+        fairness alone: the algorithm must be safe whatever the nodes are told here.
         """
 
 

@@ -1,9 +1,10 @@
 """The catalogue: every algorithm of the five papers, by name.
 
-An entry says where the algorithm is printed, what it needs, what it is claimed to cost, and in which forms it exists. Most
-have the one form `standard`. Where the printed text fails its own claims there are two: `repaired`, which is what a user
-gets, and `as_printed`, to study and to check. Where a paper says that procedures must be indivisible, or forgets to, the option
-`cut` gives a third one, `divided`, whose procedures are interrupted at the places named.
+An entry says where the algorithm is printed, what it needs, what it is claimed to cost, and in
+which forms it exists. Most have the one form `standard`. Where the printed text fails its own
+claims there are two: `repaired`, which is what a user gets, and `as_printed`, to study and to
+check. Where a paper says that procedures must be indivisible, or forgets to, the option `cut` gives
+a third one, `divided`, whose procedures are interrupted at the places named.
 """
 
 from __future__ import annotations

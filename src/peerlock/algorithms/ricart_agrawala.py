@@ -1,15 +1,16 @@
-"""Ricart and Agrawala 1981: permission from everybody.
+"""Ricart and Agrawala 1981: permission from all others.
 
-Who wants to enter sends REQUEST with a sequence number to all others and enters with the last REPLY. Who is asked
-replies at once, unless it is inside, or waits itself with the smaller (sequence number, node number): then it defers its
-reply until it leaves. Two nodes that want to enter compare the same two pairs, so exactly one of them defers.
+A node that wants to enter sends REQUEST with a sequence number to all others and enters with the
+last REPLY. A node that is asked replies at once, unless it is inside, or waits itself with the
+smaller (sequence number, node number): then it defers its reply until it leaves. Two nodes that
+want to enter compare the same two pairs, so exactly one of them defers.
 
-A request takes the highest number *received*, plus one. Whether a node's own numbers count as seen is left open by the
-slides; here they do not, unless `own_counts` is set. It makes no difference to safety: what matters is that a request
-made after a REQUEST was answered has the larger number.
+A request takes the highest number *received*, plus one. Whether a node's own numbers count as seen
+is left open by the slides; here they do not, unless `own_counts` is set. It makes no difference to
+safety: what matters is that a request made after a REQUEST was answered has the larger number.
 
-The variations of the same paper build on this class and replace a step of it: how to ask (`ask`), by how much to count up
-(`next_number`), whom to defer (`defers`).
+The variations of the same paper build on this class and replace a step of it: how to ask (`ask`),
+by how much to count up (`next_number`), which nodes to defer (`defers`).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class RicartAgrawala(State):
     phase: Literal["idle", "waiting", "inside"] = "idle"
     our_sequence_number: int = 0  # 0 when idle
     highest_sequence_number: int = 0
-    awaited: frozenset[NodeId] = frozenset()  # who has not yet replied
-    deferred: frozenset[NodeId] = frozenset()  # whom we owe a reply
+    awaited: frozenset[NodeId] = frozenset()  # nodes that have not yet replied
+    deferred: frozenset[NodeId] = frozenset()  # nodes that we owe a reply
 
     @classmethod
     def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY, *, own_counts: bool = False) -> Self:
-        # Who is inside needs no number: it defers everybody until it leaves.
+        # A node inside needs no number: it defers all others until it leaves.
         return cls(me, shape.others(me), own_counts, "inside" if me in inside else "idle")
 
     def request(self, mode: Mode, out: Out[Message]) -> None:

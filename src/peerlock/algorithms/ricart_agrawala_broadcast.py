@@ -1,6 +1,7 @@
 """Ricart and Agrawala 1981, variation: broadcast messages.
 
-Where the network can carry one message to everybody, a REQUEST is one message: N an entry instead of 2(N-1).
+Where the network can carry one message to all nodes, a REQUEST is one message: N per entry instead
+of 2(N-1).
 """
 
 from __future__ import annotations

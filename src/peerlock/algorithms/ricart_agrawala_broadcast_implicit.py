@@ -1,6 +1,6 @@
 """Ricart and Agrawala 1981, variation: broadcast and implicit reply together.
 
-One broadcast REQUEST and, where nobody contends, nothing else: as low as one message an entry.
+One broadcast REQUEST and, without contention, nothing else: as low as one message per entry.
 """
 
 from __future__ import annotations

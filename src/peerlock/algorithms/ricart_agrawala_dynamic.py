@@ -1,16 +1,18 @@
 """Ricart and Agrawala 1981: insertion and removal of nodes, while the others go on.
 
-*Insertion.* A newcomer with a number that nobody ever had asks the nodes it knows to be placed on their lists. The answer
-to INSERT carries a node's list and the highest sequence number it knows, its own pending request included; the newcomer
-asks everybody it hears of, and is a member when all have answered. Until then it only replies. Its first request is
-later than every request that was under way when it was placed, so those need no reply from it.
+*Insertion.* A newcomer with a number that no node ever had asks the nodes it knows to be placed on
+their lists. The answer to INSERT carries a node's list and the highest sequence number it knows,
+its own pending request included; the newcomer asks every node it hears of, and is a member when all
+have answered. Until then it only replies. Its first request is later than every request that was
+under way when it was placed, so those need no reply from it.
 
-*Removal.* A leaving node tells all others, requests no more, and replies at once to every request until all have
-acknowledged. A node acknowledges when it waits for no reply of the leaver.
+*Removal.* A leaving node tells all others, requests no more, and replies at once to every request
+until all have acknowledged. A node acknowledges when it waits for no reply of the leaver.
 
-Requests go on all the while, but only one node at a time may come or go, and drivers see to that. The slides do not say
-so. If newcomers learn of their peers from nodes that are leaving, nobody may be left who knows them all: two groups, each
-with a lock of its own. `tests/scenarios/ricart-agrawala/come-and-go-at-once.txt` shows it.
+Requests go on all the while, but only one node at a time may come or go, and drivers see to that.
+The slides do not say so. If newcomers learn of their peers from nodes that are leaving, no node may
+be left that knows them all: two groups, each with a lock of its own.
+`tests/scenarios/ricart-agrawala/come-and-go-at-once.txt` shows it.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ class RicartAgrawalaDynamic(RicartAgrawala):
     """`others` is the list of nodes."""
 
     membership: Literal["outside", "joining", "member", "leaving", "gone"] = "member"
-    unanswered: frozenset[NodeId] = frozenset()  # who has not yet answered our INSERT or REMOVE
-    leavers: frozenset[NodeId] = frozenset()  # whose REMOVE we acknowledge once they have replied
+    unanswered: frozenset[NodeId] = frozenset()  # nodes that have not yet answered our INSERT or REMOVE
+    leavers: frozenset[NodeId] = frozenset()  # nodes whose REMOVE we acknowledge once they have replied
 
     @classmethod
     def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY, *, own_counts: bool = False) -> Self:
@@ -100,14 +102,14 @@ class RicartAgrawalaDynamic(RicartAgrawala):
         self.others = tuple(sorted({*self.others, j}))
 
     def acknowledge(self, out: Out[Message]) -> None:
-        """ACK those who leave and owe us no reply."""
+        """ACK the leavers that owe us no reply."""
         for j in sorted(self.leavers - self.awaited):
             self.leavers -= {j}
             self.others = tuple(k for k in self.others if k != j)
             out.send(j, Removed())
 
     def finish_if_answered(self, out: Out[Message]) -> None:
-        """Everybody has answered: a member, or gone."""
+        """All have answered: a member, or gone."""
         if not self.unanswered and self.membership in ("joining", "leaving"):
             self.membership = "member" if self.membership == "joining" else "gone"
             out.idle()

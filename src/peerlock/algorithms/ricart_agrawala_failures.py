@@ -1,18 +1,22 @@
 """Ricart and Agrawala 1981: handling partial failure.
 
-A requester whose replies are not all in when its time runs out asks each silent node ARE_YOU_THERE. A node that has
-deferred its reply says YES_I_AM_HERE, any other replies at once. Who is silent for a second time-out is taken for dead:
-everybody is told, strikes it off the list, and pretends that it replied. Not in the slides: as long as somebody is awaited
-the question is asked again, since a node may die after it has answered; and any message of a suspect clears it.
+A requester whose replies are not all in when its time runs out asks each silent node ARE_YOU_THERE.
+A node that has deferred its reply says YES_I_AM_HERE, any other replies at once. A node that is
+silent for a second time-out is taken for dead: all others are told, strike it off the list, and
+pretend that it replied. Not in the slides: as long as a reply is awaited the question is asked
+again, since a node may die after it has answered; and any message of a suspect clears it.
 
-Safe only if a node that lives is never taken for dead: answers within twice the delay bound, the time-out used here.
+Safe only if a node that lives is never taken for dead: answers within twice the delay bound, the
+time-out used here.
 
-As printed there is one more flaw, and `RicartAgrawalaFailures` repairs it: the answer to ARE_YOU_THERE is a second REPLY to
-one request whenever the first is under way, or was sent on leaving just before the question came in. The surplus REPLY
-can then arrive after the next REQUEST and pass for its answer: two nodes inside, with all delays within the bound and
-nobody dead. The same happens if ARE_YOU_THERE overtakes the REQUEST it asks about, to a node that is inside. Repair: REQUEST,
-REPLY and ARE_YOU_THERE carry the number of the request they are about, own numbers count so that no two requests of a node
-have the same, and a question about a request not yet seen is that request.
+As printed there is one more flaw, and `RicartAgrawalaFailures` repairs it: the answer to
+ARE_YOU_THERE is a second REPLY to one request whenever the first is under way, or was sent on
+leaving just before the question came in. The surplus REPLY can then arrive after the next REQUEST
+and pass for its answer: two nodes inside, with all delays within the bound and all nodes alive. The
+same happens if ARE_YOU_THERE overtakes the REQUEST it asks about, to a node that is inside. Repair:
+REQUEST, REPLY and ARE_YOU_THERE carry the number of the request they are about, own numbers count
+so that no two requests of a node have the same, and a question about a request not yet seen is that
+request.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Ricart and Agrawala 1981, variation: implicit reply.
 
-Who would reply at once says nothing; who defers says DEFERRED at once and REPLY when it leaves. A requester that has
-heard no DEFERRED from j when its time runs out takes j's reply for granted: N-1 messages where nobody contends, up to
-3(N-1) where everybody does.
+A node that would reply at once says nothing; one that defers says DEFERRED at once and REPLY when
+it leaves. A requester that has heard no DEFERRED from j when its time runs out takes j's reply for
+granted: N-1 messages without contention, up to 3(N-1) where all nodes contend.
 
-Safe only if every DEFERRED arrives before the time is up: REQUEST and DEFERRED each take at most `delay_bound`, so the
-time-out is twice that. Messages may arrive in any order, so a REPLY can come before the DEFERRED it belongs to.
+Safe only if every DEFERRED arrives before the time is up: REQUEST and DEFERRED each take at most
+`delay_bound`, so the time-out is twice that. Messages may arrive in any order, so a REPLY can come
+before the DEFERRED it belongs to.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ class Deferred(Grant, frozen=True, tag=3):
 
 
 class RicartAgrawalaImplicit(WithTimeout):
-    """`awaited` holds those who said DEFERRED and have not replied."""
+    """`awaited` holds the nodes that said DEFERRED and have not replied."""
 
     in_time: bool = False  # a DEFERRED may still arrive
-    early: frozenset[NodeId] = frozenset()  # whose REPLY came before its DEFERRED
+    early: frozenset[NodeId] = frozenset()  # nodes whose REPLY came before their DEFERRED
 
     def ask(self, out: Out[Message]) -> None:
         self.awaited = frozenset()
@@ -61,7 +62,7 @@ class RicartAgrawalaImplicit(WithTimeout):
         super().on_reply(j, out)
 
     def on_timeout(self, name: str, out: Out[Message]) -> None:
-        """A certain amount of time has passed: a reply is assumed from all who did not send DEFERRED."""
+        """A certain amount of time has passed: a reply is assumed from all that did not send DEFERRED."""
         self.in_time = False
         self.enter_if_permitted(out)
 

@@ -1,8 +1,8 @@
 """Ricart and Agrawala 1981, variation: establishing priority.
 
-Low-priority nodes count up by large increments, high-priority nodes by small ones. Any increment of at least 1 keeps
-the algorithm safe: a request made after a REQUEST was received still has the larger number. Without `increments`,
-node j counts up by j: node 1 has the highest priority.
+Low-priority nodes count up by large increments, high-priority nodes by small ones. Any increment of
+at least 1 keeps the algorithm safe: a request made after a REQUEST was received still has the
+larger number. Without `increments`, node j counts up by j: node 1 has the highest priority.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ricart and Agrawala 1981, variation: readers and writers.
 
-Readers reply at once to every request of another reader, waiting or inside; writers behave as usual. So the only pairs
-that exclude each other are those with a writer in them.
+Readers reply at once to every request of another reader, waiting or inside; writers behave as
+usual. So the only pairs that exclude each other are those with a writer in them.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 The figure, `suzuki_kasami_b_as_printed`, fails twice:
 
-1. A holder that enters again without asking still has RN[I] = L-1 after the critical section, so it waits for N-1
-   REPLYs a second time. Nobody will ever send them: everybody waits for ever. Repair: a round ends with an entry
-   that was asked for.
-2. RN[j] = LN[j] + 1 mod L is meant to say "j waits". But a node i to which all of j's new requests are still under
-   way has RN[j] = L-1 from the round before, which is LN[j] + 1 as soon as j has entered L-1 times in the new round.
-   Then i sends the privilege to j, who does not want it and never passes it on. REPLYs do not help: they only keep j
-   from starting a third round. Repair: one bit a node beside RN and LN that says which round the number is from.
+1. A holder that enters again without asking still has RN[I] = L-1 after the critical section, so it
+   waits for N-1 REPLYs a second time. No node will ever send them: all wait for ever. Repair: a
+   round ends with an entry that was asked for.
+2. RN[j] = LN[j] + 1 mod L is meant to say "j waits". But a node i to which all of j's new requests
+   are still under way has RN[j] = L-1 from the round before, which is LN[j] + 1 as soon as j has
+   entered L-1 times in the new round. Then i sends the privilege to j, which does not want it and
+   never passes it on. REPLYs do not help: they only keep j from starting a third round. Repair: one
+   bit a node beside RN and LN that says which round the number is from.
 """
 
 from __future__ import annotations

@@ -1,18 +1,22 @@
 """Every reachable state, breadth first, as arrays of integers.
 
-A state is a row of cells, one a node (`model`). A level of the search is an array of rows. Expanding it takes, for each
-node, the actions that its cells allow, and looks up what each does to the other cells; there is no Python object a state.
-What no table has yet is collected for a whole chunk, computed by the model, and written into the table.
+A state is a row of cells, one a node (`model`). A level of the search is an array of rows.
+Expanding it takes, for each node, the actions that its cells allow, and looks up what each does to
+the other cells; there is no Python object a state. What no table has yet is collected for a whole
+chunk, computed by the model, and written into the table.
 
-**The key of a row** is a sum of one term a node modulo 2^64, so a successor's key is its parent's key plus differences.
-While the cells of all nodes together need at most 64 bits, the terms are the cell numbers themselves, each shifted to its
-own place: the key *is* the row, no two rows share one, and only keys are stored. When a node outgrows its place, all keys are
-packed anew; the order of the fields stays, so sorted keys stay sorted. Beyond 64 bits the terms are random numbers and rows are
-stored beside the keys; `collision_bound` then says how likely it is that two states were taken for one.
+**The key of a row** is a sum of one term a node modulo 2^64, so a successor's key is its parent's
+key plus differences. While the cells of all nodes together need at most 64 bits, the terms are the
+cell numbers themselves, each shifted to its own place: the key *is* the row, no two rows share one,
+and only keys are stored. When a node outgrows its place, all keys are packed anew; the order of the
+fields stays, so sorted keys stay sorted. Beyond 64 bits the terms are random numbers and rows are
+stored beside the keys; `collision_bound` then says how likely it is that two states were taken for
+one.
 
-**Seen before?** A level's successors are sorted and made unique, then looked up in the states seen so far: a few sorted runs,
-merged as they grow in number. Levels are kept, so the way to a state can be found again backwards: its predecessor is in the
-level before, and expanding that level finds it. Nothing else has to be stored for it.
+**Seen before?** A level's successors are sorted and made unique, then looked up in the states seen
+so far: a few sorted runs, merged as they grow in number. Levels are kept, so the way to a state can
+be found again backwards: its predecessor is in the level before, and expanding that level finds it.
+Nothing else has to be stored for it.
 """
 
 from __future__ import annotations
@@ -339,7 +343,8 @@ def _longer(values: Cells, room: int, fill: int) -> Cells:
 
 def unique(keys: Keys) -> Keys:
     """Sorted, each once."""
-    # Stable means merge sort: successors of sorted states come in runs, and 4,1 took 1.2 s instead of 1.9 s.
+    # Stable means merge sort: successors of sorted states come in runs, and 4,1 took 1.2 s instead
+    # of 1.9 s.
     keys.sort(kind="stable")
     if len(keys) < 2:
         return keys

@@ -1,8 +1,9 @@
 """One exploration, reduced where that is wanted and allowed.
 
-Renamings first (`symmetry`), from the largest group to the smallest; where the algorithm allows none, early deliveries
-(`early`), whose classes are refused until the rest is shown to be sound; and nothing where that does not fit either. Every
-reduction is checked after its search, and a search whose reduction was not allowed counts for nothing.
+Renamings first (`symmetry`), from the largest group to the smallest; where the algorithm allows
+none, early deliveries (`early`), whose classes are refused until the rest is shown to be sound; and
+nothing where that does not fit either. Every reduction is checked after its search, and a search
+whose reduction was not allowed counts for nothing.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ def _by_symmetry(
     note: Callable[[str], None],
 ) -> Explored | None:
     model = new_model()
-    who = [prop.name for prop in properties(model) if not prop.symmetric]
-    if who:
-        note(f"not reduced by symmetry: {', '.join(who)} may look at who is who")
+    names = [prop.name for prop in properties(model) if not prop.symmetric]
+    if names:
+        note(f"not reduced by symmetry: {', '.join(names)} may look at the names of nodes")
         return None
     for words, group in groups.items():
         model = new_model()
@@ -89,8 +90,8 @@ def _by_symmetry(
         except NotSymmetric as why:
             note(f"not reduced by {words}: {why}")
         except Exception as problem:
-            # A renamed state can be one that the algorithm does not know. If it is the algorithm's own fault, the search
-            # without a reduction will say so.
+            # A renamed state can be one that the algorithm does not know. If it is the algorithm's
+            # own fault, the search without a reduction will say so.
             note(f"not reduced by {words}: {type(problem).__name__}: {problem}")
         else:
             return Explored(search, checks, outcome, f"symmetry ({words})", verified=True)
@@ -131,7 +132,8 @@ def _by_partial_order(
         if not refuted and early.used:
             if all(verdict == "holds" for verdict in checks.verdicts(None, True).values()):
                 return Explored(search, checks, outcome, "partial order", verified=True)
-            # Something that should happen sometimes did not. Whether it never does, only all states can tell.
+            # Something that should happen sometimes did not. Whether it never does, only all states
+            # can tell.
             note("not reduced by partial order: a state that was skipped may show what was not seen")
             return None
         if not early.used:

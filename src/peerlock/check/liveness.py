@@ -1,14 +1,15 @@
-"""Does everybody who waits get in at last, if every message arrives at last?
+"""Does every waiting node get in at last, if every message arrives at last?
 
-A run in which a node waits for ever goes round and round in a finite graph: from some point on it stays inside one
-strongly connected component of the states in which that node waits. The run is *fair* if nothing that can happen all the
-time is put off for ever: no message, no timer, nobody who is inside, no tick of a clock. (Nobody has to ask.) So a component
-is a place to starve in exactly if each of these obligations that is open in all of its states is also met by one of its own
-steps; if it is not, no part of the component is one either. This decides the question; the counterexample is a way into the
-component and a loop in it that meets every obligation: a lasso.
+A run in which a node waits for ever goes round and round in a finite graph: from some point on it
+stays inside one strongly connected component of the states in which that node waits. The run is
+*fair* if nothing that can happen all the time is put off for ever: no message, no timer, no
+release, no tick of a clock. (No node has to ask.) So a component is a place to starve in exactly if
+each of these obligations that is open in all of its states is also met by one of its own steps; if
+it is not, no part of the component is one either. This decides the question; the counterexample is
+a way into the component and a loop in it that meets every obligation: a lasso.
 
-It needs all states and all steps between them, so it is for graphs of a few million steps: algorithms whose states are
-finitely many however often nodes enter.
+It needs all states and all steps between them, so it is for graphs of a few million steps:
+algorithms whose states are finitely many however often nodes enter.
 """
 
 from __future__ import annotations

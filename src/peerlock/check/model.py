@@ -1,20 +1,28 @@
 """What a checker explores: one group of nodes as interned integers.
 
-A global state is one *cell* a node. A cell is a node's local state (its algorithm, where it is in its invocation, how often it
-may still ask, which timers run) with its inbox (what is under way to it). A step of a node depends on its cell alone, and it
-changes other cells only by adding messages to their inboxes. So a step is computed once for each cell in which it can happen,
-and from then on it is a look-up: (cell, action) -> (cell, what is added to whom), and (cell, what is added) -> cell.
+A global state is one *cell* a node. A cell is a node's local state (its algorithm, where it is in
+its invocation, how often it may still ask, which timers run) with its inbox (what is under way to
+it). A step of a node depends on its cell alone, and it changes other cells only by adding messages
+to their inboxes. So a step is computed once for each cell in which it can happen, and from then on
+it is a look-up: (cell, action) -> (cell, what is added to which inbox), and (cell, what is added)
+-> cell.
 
-This file does the look-ups that have never been done, with the algorithm's own code. `search` does all the others, in bulk.
+This file does the look-ups that have never been done, with the algorithm's own code. `search` does
+all the others, in bulk.
 
-- The network is a bag of messages for each node, or with `fifo` a queue for each pair. Equal bags are equal inboxes.
-- A timer that runs may fire at any time. With `delay_bound` time is discrete instead: every letter and every timer counts
-  down with each tick, a letter must arrive before its count would fall below 0, a timer fires at 0, after all letters due.
-- A crash may happen at any time, as long as the budget lasts. What is under way to a dead node is dropped.
+- The network is a bag of messages for each node, or with `fifo` a queue for each pair. Equal bags
+  are equal inboxes.
+- A timer that runs may fire at any time. With `delay_bound` time is discrete instead: every letter
+  and every timer counts down with each tick, a letter must arrive before its count would fall below
+  0, a timer fires at 0, after all letters due.
+- A crash may happen at any time, as long as the budget lasts. What is under way to a dead node is
+  dropped.
 - Observers (`observers`) are further columns, moved by what nodes do.
-- A handler that raises `AssertionError` has been brought into a state that its author excluded: that is a violation.
+- A handler that raises `AssertionError` has been brought into a state that its author excluded:
+  that is a violation.
 
-**A step is a function** of the local state and the input. For a user's own class that is checked (`own_class`).
+**A step is a function** of the local state and the input. For a user's own class that is checked
+(`own_class`).
 """
 
 from __future__ import annotations
@@ -182,7 +190,8 @@ class Model:
             local = Local(algorithm, where, left, inside.get(node, "write"))
             first.append(column.cell(column.local(local), ()))
         for observer in self.observers:
-            # Further columns; their "locals" are the observers' states and their "bundles" what they are told.
+            # Further columns; their "locals" are the observers' states and their "bundles" what
+            # they are told.
             watching = Column(0)
             self.columns.append(watching)
             first.append(self._observed(watching, observer.start))
@@ -290,7 +299,7 @@ class Model:
         return Action(what, detail, self.columns[at].cell(after, self.of_interest(at, after, inbox)), sends, entered)
 
     def step(self, at: int, number: int, what: str, detail: Detail) -> Done:
-        """(local state afterwards, what is sent to whom, whether the node entered); computed once."""
+        """What comes of an input in a local state; computed once."""
         column = self.columns[at]
         key = (number, what, detail)
         done = column.steps.get(key)

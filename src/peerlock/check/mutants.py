@@ -1,10 +1,11 @@
 """Broken figures: does the checker notice?
 
-A mechanical mutant is an algorithm with one line changed: a guard negated, an assignment to a variable of the node
-dropped, or an effect (`out.send`, `out.idle`, ...) dropped. A hand-made one is a line replaced by another. Each is explored
-over a few small configurations until something catches it: a property, an exception, more messages an entry than the paper
-claims, a node that is passed over more often than in the sound algorithm, or three times its states and no end. What
-nothing catches survives, and a survivor needs a reason.
+A mechanical mutant is an algorithm with one line changed: a guard negated, an assignment to a
+variable of the node dropped, or an effect (`out.send`, `out.idle`, ...) dropped. A hand-made one is
+a line replaced by another. Each is explored over a few small configurations until something catches
+it: a property, an exception, more messages an entry than the paper claims, a node that is passed
+over more often than in the sound algorithm, or three times its states and no end. What nothing
+catches survives, and a survivor needs a reason.
 """
 
 from __future__ import annotations

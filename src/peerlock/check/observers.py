@@ -1,8 +1,9 @@
 """An observer watches a run and remembers something that no node knows.
 
-An observer is one more column of the state: it has no inbox and does nothing, but every step of a node that it wants to
-know of moves it from one of its states to the next. What it sees on the way (`seen`) it may write down outside of the state:
-each of its steps is computed when it is first reached, so what is written down is what some run can show, and all of it.
+An observer is one more column of the state: it has no inbox and does nothing, but every step of a
+node that it wants to know of moves it from one of its states to the next. What it sees on the way
+(`seen`) it may write down outside of the state: each of its steps is computed when it is first
+reached, so what is written down is what some run can show, and all of it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from msgspec.structs import astuple
 
 from peerlock.contract import Mode, NodeId, Wire
 
-# ("requested", node, mode), ("entered", node, mode), ("idle", node), ("crashed", node), ("changes", node), ("changed", node),
-# ("sent", source, to, message), ("broadcast", source, to, message), ("received", node, source, message)
+# ("requested", node, mode), ("entered", node, mode), ("idle", node), ("crashed", node), ("changes",
+# node), ("changed", node), ("sent", source, to, message), ("broadcast", source, to, message),
+# ("received", node, source, message)
 Event: TypeAlias = tuple[Any, ...]
 Copy: TypeAlias = tuple[NodeId, Wire]  # of a request, under way to a node
 # Copies under way, times overtaken, mode, number of the request; None: the node does not wait.
@@ -72,8 +74,8 @@ class OneChangeAtATime(Observer):
 class Overtaking(Observer):
     """How often others enter while `node` waits and all nodes that it asked have got its request.
 
-    Entries that do not exclude its own (reader and reader) do not count. A figure that grows with the
-    number of entries is starvation.
+    Entries that do not exclude its own (reader and reader) do not count. A figure that grows with
+    the number of entries is starvation.
     """
 
     def __init__(self, node: NodeId) -> None:

@@ -2,9 +2,9 @@
 
 The model looks steps up, and a look-up is only as good as that. A user's class may break it: it may
 choose at random, read a clock, or keep something outside of its fields. So its steps are taken
-twice: the first ones all, later ones now and then, and a sample of them again at the end. The second
-time all values are equal and other objects, and sets give their members in another order. What
-differs is refused, with a sentence that says what to change.
+twice: the first ones all, later ones now and then, and a sample of them again at the end. The
+second time all values are equal and other objects, and sets give their members in another order.
+What differs is refused, with a sentence that says what to change.
 """
 
 from __future__ import annotations

@@ -1,33 +1,37 @@
 """Partial order: a message that may as well arrive now arrives now.
 
-Steps of different nodes always commute here: a step changes its own node and adds to the inboxes of others. So of two
-orders only those matter in which the same node does two things. If delivering a letter commutes with everything that its
-node can do while the letter is under way, now or later, and no property can see the delivery, then nothing is lost by
-delivering it at once and looking at no other step: every other order leads through states that look the same. Such a
-delivery is called *early* here. In a state that has one, the search takes that one alone, unless it leads to a state seen
-before (then it takes all, so that no step is put off for ever).
+Steps of different nodes always commute here: a step changes its own node and adds to the inboxes of
+others. So of two orders only those matter in which the same node does two things. If delivering a
+letter commutes with everything that its node can do while the letter is under way, now or later,
+and no property can see the delivery, then nothing is lost by delivering it at once and looking at
+no other step: every other order leads through states that look the same. Such a delivery is called
+*early* here. In a state that has one, the search takes that one alone, unless it leads to a state
+seen before (then it takes all, so that no step is put off for ever).
 
-**Which deliveries commute is not taken on trust.** The search assumes it of every delivery that no property can see, by
-classes: kind of message, where the node is, how often it may still enter. Afterwards `refuted` follows, for every node,
-what was skipped: a *shadow* (l, s) of a cell that was met says "in a run that was not looked at, the node may be in l,
-with the letters s, which are delivered here, still under way". For each shadow:
+**Which deliveries commute is not taken on trust.** The search assumes it of every delivery that no
+property can see, by classes: kind of message, where the node is, how often it may still enter.
+Afterwards `refuted` follows, for every node, what was skipped: a *shadow* (l, s) of a cell that was
+met says "in a run that was not looked at, the node may be in l, with the letters s, which are
+delivered here, still under way". For each shadow:
 
-- delivering s must lead from l to the cell's own state, in any order that the network allows, and no property may see any of
-  it (except that the node enters: who is inside too early in the reduced graph can only make matters worse);
+- delivering s must lead from l to the cell's own state, in any order that the network allows, and
+  no property may see any of it (except that the node enters: a node that is inside too early in the
+  reduced graph can only make matters worse);
 - whatever can be done in l can be done in the cell;
-- each step of the cell, taken from l and followed by s, must lead to the same state and send the same as s followed by the
-  step.
+- each step of the cell, taken from l and followed by s, must lead to the same state and send the
+  same as s followed by the step.
 
-Then the shadow follows the step, and letters that are added to the cell, to the next cell. If all shadows pass, every state
-of the full graph has a state of the reduced one that looks the same, and is it if nothing more can happen in it: by
-induction along a run, each of whose steps is either the delivery of a letter of s or a step that the reduced graph has too,
-after finitely many early deliveries (they lead to ever new states, so they come to an end). So mutual exclusion, failed
-assertions and deadlocks are the same with and without the reduction, and what has happened *sometimes* has happened. If a
-shadow fails, its class is refused and the search is done again. A way to a violated property has been gone, but a shorter
-one may have been skipped.
+Then the shadow follows the step, and letters that are added to the cell, to the next cell. If all
+shadows pass, every state of the full graph has a state of the reduced one that looks the same, and
+is it if nothing more can happen in it: by induction along a run, each of whose steps is either the
+delivery of a letter of s or a step that the reduced graph has too, after finitely many early
+deliveries (they lead to ever new states, so they come to an end). So mutual exclusion, failed
+assertions and deadlocks are the same with and without the reduction, and what has happened
+*sometimes* has happened. If a shadow fails, its class is refused and the search is done again. A
+way to a violated property has been gone, but a shorter one may have been skipped.
 
-A clock that ticks for all, crashes and observers make steps of different nodes depend on each other: not with this
-reduction. Nor with a property of which nobody has said what it cannot see.
+A clock that ticks for all, crashes and observers make steps of different nodes depend on each
+other: not with this reduction. Nor with a property that does not say what it cannot see.
 """
 
 from __future__ import annotations
@@ -186,7 +190,7 @@ class Early:
         return refuted, Counter()
 
     def _deliver(self, at: int, number: int, letter: Letter, *, may_enter: bool = True) -> tuple[int, Sends]:
-        """Deliver a letter in a local state. Nobody must be able to see it, unless it is an entry and those are allowed."""
+        """Deliver a letter in a local state. No property must see it, unless it is an entry and those are allowed."""
         model = self.model
         after, sends, entered = model.step(at, number, "deliver", letter)
         column = model.columns[at]
@@ -250,7 +254,7 @@ class Early:
         return set(self.model.own_steps(at, self.model.columns[at].locals[number]))
 
     def _joined(self, every: list[Sends]) -> dict[int, tuple[int, ...]]:
-        """All that is sent, to whom: in the order sent where the network keeps it."""
+        """All that is sent, by addressee: in the order sent where the network keeps it."""
         found: dict[int, list[int]] = {}
         for sends in every:
             for to, bundle in sends:

@@ -1,10 +1,12 @@
 """What a state must be like, always or sometimes.
 
-A `Property` gives every cell of every node a number, once; the numbers of a row are added up, and an expression over the
-sum says whether the state is bad. So a property costs one look-up a node and state. With a field of bits for each node the
-sum holds whatever a property needs to know of each; a `Predicate` in Python sees the whole state and is as slow as Python.
+A `Property` gives every cell of every node a number, once; the numbers of a row are added up, and
+an expression over the sum says whether the state is bad. So a property costs one look-up a node and
+state. With a field of bits for each node the sum holds whatever a property needs to know of each; a
+`Predicate` in Python sees the whole state and is as slow as Python.
 
-The invariants that the papers state are here too, by the ids of their claims, and are checked whenever their algorithm is.
+The invariants that the papers state are here too, by the ids of their claims, and are checked
+whenever their algorithm is.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class Property:
         """Which sums are bad; `enabled` counts the actions that can happen."""
         raise NotImplementedError  # a subclass says which
 
-    # For the reductions. By symmetry: is it the same for a state and the same state with its nodes renamed? By partial
-    # order (`early`): does `ignores` know what this property looks at?
+    # For the reductions. By symmetry: is it the same for a state and the same state with its nodes
+    # renamed? By partial order (`early`): does `ignores` know what this property looks at?
     symmetric = False
     can_ignore = False
 
@@ -90,7 +92,7 @@ class MutualExclusion(LooksAtWhere):
 
 
 class Deadlock(LooksAtWhere):
-    """ALL-DF: if nothing more can happen, nobody is in the middle of an invocation. A run that ends has done every entry."""
+    """ALL-DF: if nothing more can happen, no node is in the middle of an invocation."""
 
     name = "no deadlock"
 
@@ -177,8 +179,8 @@ class ClocksAreAhead(Property):
 class DijkstraInvariants(Property):
     """EWD-P0, P1, P3, P6 between steps; P4, P5 of the node that a message is under way to; EWD-LINK.
 
-    P4 and P5 speak of the moment of receipt. A message under way may be received now, so they must hold for the addressee of
-    every message in flight.
+    P4 and P5 speak of the moment of receipt. A message under way may be received now, so they must
+    hold for the addressee of every message in flight.
     """
 
     name = "EWD-P0..P6, EWD-LINK"
@@ -253,7 +255,8 @@ class Predicate(Property):
 
     def _looked(self, columns: list[Cells]) -> Bad:
         rows = zip(*(column.tolist() for column in columns[: len(self.model.nodes)]), strict=True)
-        # A sometimes property asks for the states that are like this, an always property for those that are not.
+        # A sometimes property asks for the states that are like this, an always property for those
+        # that are not.
         return np.array([bool(self.good(State(self.model, row))) == self.sometimes for row in rows], bool)
 
 
@@ -279,7 +282,8 @@ class EverybodyEnters(LooksAtWhere):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.seen = {at for at in range(len(model.nodes)) if not model.local(at, model.first[at]).left}
-        # With a reduction by symmetry, whoever one node can be renamed into is inside where that node is.
+        # With a reduction by symmetry, the nodes that a node can be renamed into are inside where
+        # it is.
         self.alike = {at: {at} for at in range(len(model.nodes))}
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:

@@ -43,7 +43,8 @@ class Outcome(Struct):
     handler_calls: int = 0
 
 
-# Given the rows of a level and how many actions each has, the name of a violated property and one row that violates it.
+# Given the rows of a level and how many actions each has, the name of a violated property and one
+# row that violates it.
 Check = Callable[[list[Cells], Cells], tuple[str, int] | None]
 Progress = Callable[[Outcome], None]
 
@@ -143,8 +144,8 @@ class Search:
             if self._expand_all(level, pending):
                 return self._merged(pending)
             assert exact and not self.engine.exact
-            # The keys have become random numbers, and the rows of the level have another order: begin it again. What was
-            # found of the next level so far has not been seen.
+            # The keys have become random numbers, and the rows of the level have another order:
+            # begin it again. What was found of the next level so far has not been seen.
             self.outcome.transitions = before
             self.runs[:] = [np.sort(np.concatenate([known.keys for known in self.levels]))]
 

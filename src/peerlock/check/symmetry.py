@@ -1,15 +1,17 @@
 """States that differ only in the names of the nodes are explored once.
 
-If an algorithm treats nodes alike, renaming them turns runs into runs. Then of all states that can be renamed into each other
-one is enough: the one with the smallest key. Which renamings an algorithm allows is not taken on trust. Candidates are all
-permutations, those that keep the first node, and rotations, as far as they leave the network as it is; a tie broken by
-node number destroys the first two, a loop from 1 to N all of them. After a search every cell that it met is looked at again:
-the actions of the renamed cell must be the renamed actions of the cell, for every renaming that was used. If one is not,
-the search counts for nothing and is done again with the next candidate, or with none.
+If an algorithm treats nodes alike, renaming them turns runs into runs. Then of all states that can
+be renamed into each other one is enough: the one with the smallest key. Which renamings an
+algorithm allows is not taken on trust. Candidates are all permutations, those that keep the first
+node, and rotations, as far as they leave the network as it is; a tie broken by node number destroys
+the first two, a loop from 1 to N all of them. After a search every cell that it met is looked at
+again: the actions of the renamed cell must be the renamed actions of the cell, for every renaming
+that was used. If one is not, the search counts for nothing and is done again with the next
+candidate, or with none.
 
-How to rename a value is read off the annotations of the fields: a `NodeId` is a node, a `Row` is indexed by nodes, a `Book`
-by names, `tuple[NodeId, ...]` and `frozenset[NodeId]` hold nodes, an `int` is a number. A field with any other annotation makes
-the algorithm unsymmetric.
+How to rename a value is read off the annotations of the fields: a `NodeId` is a node, a `Row` is
+indexed by nodes, a `Book` by names, `tuple[NodeId, ...]` and `frozenset[NodeId]` hold nodes, an
+`int` is a number. A field with any other annotation makes the algorithm unsymmetric.
 """
 
 from __future__ import annotations
@@ -193,7 +195,8 @@ class Symmetry:
         target = self.model.columns[self._target(which, at)]
         algorithm = rename(local.algorithm, renaming)
         for name in ("others", "neighbours"):
-            # A list of nodes that a node goes through in its own order: the order is the renamed node's.
+            # A list of nodes that a node goes through in its own order: the order is the renamed
+            # node's.
             own = getattr(self._starts[self._target(which, at)], name, None)
             if own is not None and set(own) == set(getattr(algorithm, name)):
                 setattr(algorithm, name, own)

@@ -1,10 +1,11 @@
 """The configurations of the table of verdicts, and what each shows.
 
-Every algorithm with three nodes and two entries each, from every legal start, in both orders of delivery; Algorithm B up to
-where its numbers wrap, and with unbounded entries; Helary, Plouzeau and Raynal on every connected graph of four and five nodes;
-Dijkstra's rings with unbounded entries; how often a waiting node is passed over, as the others enter more often; how many
-messages an entry costs at the least and at the most; the printed forms, which fail; and procedures cut in two, one place at a
-time and all harmless places together.
+Every algorithm with three nodes and two entries each, from every legal start, in both orders of
+delivery; Algorithm B up to where its numbers wrap, and with unbounded entries; Helary, Plouzeau and
+Raynal on every connected graph of four and five nodes; Dijkstra's rings with unbounded entries; how
+often a waiting node is passed over, as the others enter more often; how many messages an entry
+costs at the least and at the most; the printed forms, which fail; and procedures cut in two, one
+place at a time and all harmless places together.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from peerlock.contract import Members, Mode, Neighbours, NodeId, Ring, Shape
 
 THREE = (1, 2, 3)
 
-# Where a procedure may be interrupted without harm, as far as it was explored; the rows for single cuts show the others.
+# Where a procedure may be interrupted without harm, as far as it was explored; the rows for single
+# cuts show the others.
 HARMLESS = {
     "suzuki-kasami-a": (
         "test_have_privilege", "next_number", "have_privilege_true", "ln_own", "append", "have_privilege_false",

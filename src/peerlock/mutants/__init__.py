@@ -4,5 +4,6 @@
     quorum, store        for `peerlock check-registries` and the simulator
     nodes                whole nodes, and the lists that `peerlock sim-nodes --planted` knows
 
-Mutants of algorithms are in `peerlock.check.mutants`, those of the registry of one host in `check/protocols/host_mutants.py`.
+Mutants of algorithms are in `peerlock.check.mutants`, those of the registry of one host in
+`check/protocols/host_mutants.py`.
 """

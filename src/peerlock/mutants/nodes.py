@@ -75,7 +75,8 @@ class ReportsAnew(Core):
 class DeliversWhatWaited(Core):
     """What waited for an epoch that never started here is delivered in the next one.
 
-    Sessions keep the order, so nothing else of an old epoch can come after the reports of a new one.
+    Sessions keep the order, so nothing else of an old epoch can come after the reports of a new
+    one.
     """
 
     views_of = DeliversOldEpochs
@@ -134,9 +135,10 @@ PLANTED: dict[str, type[Core]] = {
     "holds without permission": BelievesAtOnce,
     "requests sent to the successor alone": TellsTheSuccessorAlone,
 }
-# With leases: which registry, and what is replaced. What is not here is for the checker. Whole nodes have a second guard
-# against LeavesAndBelieves (holds are dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks
-# where the other does not); ForgetsWhatItPromised, RenewsWhileVotersChange, CountsOldAnswers, RenewsByName and
+# With leases: which registry, and what is replaced. What is not here is for the checker. Whole
+# nodes have a second guard against LeavesAndBelieves (holds are dropped before anything is said),
+# RenewsInAnyView and BelievesWhatItKnew (each looks where the other does not);
+# ForgetsWhatItPromised, RenewsWhileVotersChange, CountsOldAnswers, RenewsByName and
 # RenewsByNameInAStore need a coincidence that 2,000 seeds do not have.
 PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
     "lease not checked": ("voters", {"core": LeaseNotChecked}),

@@ -1,12 +1,14 @@
 """A model of a file system with locks, crashes and loss of power, for the protocol of `node/membership/host.py`.
 
-A process of the model is a plain function that uses `HostMember`. It is never copied: its state is the list of answers
-that it has got so far. To make its next step, it runs again from the start with these answers, up to the first call that
-has none (`Replayed`). So the class that is explored is the class that ships.
+A process of the model is a plain function that uses `HostMember`. It is never copied: its state is
+the list of answers that it has got so far. To make its next step, it runs again from the start with
+these answers, up to the first call that has none (`Replayed`). So the class that is explored is the
+class that ships.
 
-**Durability.** A name is durable once its directory was synced, a content once its file was. When the power fails, each
-name that is not durable may be there or not, in `members` and `views` independently of each other, in the other
-directories all or none. A content that is not durable is empty. All processes and locks are gone.
+**Durability.** A name is durable once its directory was synced, a content once its file was. When
+the power fails, each name that is not durable may be there or not, in `members` and `views`
+independently of each other, in the other directories all or none. A content that is not durable is
+empty. All processes and locks are gone.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """The registry of one host in every interleaving of its system calls.
 
-Two or three processes run `HostMember` over a model of the file system (`disk.py`): they join, hold, exclude each other,
-decide views and leave. Any of them may be slow, crash or get an error from a call; the power may fail. Looked at in
-every state:
+Two or three processes run `HostMember` over a model of the file system (`disk.py`): they join,
+hold, exclude each other, decide views and leave. Any of them may be slow, crash or get an error
+from a call; the power may fail. Looked at in every state:
 
 - *the holder is in the newest view*: a member that may hold is never excluded;
-- *one view per epoch*: no two processes ever learn different views of one epoch, not even across a loss of power;
+- *one view per epoch*: no two processes ever learn different views of one epoch, not even across a
+  loss of power;
 - *nothing fails by itself*: while no call is made to fail, no process gets an error;
-- *the group goes on*: if all processes are dead, or the power failed, the next process joins and may hold; if they are
-  stopped, the next process excludes all but those that hold.
+- *the group goes on*: if all processes are dead, or the power failed, the next process joins and
+  may hold; if they are stopped, the next process excludes all but those that hold.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 
 Answers: TypeAlias = tuple[Answer, ...]
-# Calls that go with the one before them: a draft belongs to one process, and a lock that is given up
-# late only delays others.
+# Calls that go with the one before them: a draft belongs to one process, and a lock that is given
+# up late only delays others.
 PRIVATE = frozenset({"write", "sync", "close"})
 FRESH = 9  # the process that comes when all others are dead
 

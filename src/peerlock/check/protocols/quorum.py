@@ -11,10 +11,10 @@ clocks). The observer `Truth` keeps that order. It also knows what no node knows
 decided, and whether `m` believes that it may hold. Two views of one epoch, or `m` believing while
 some view without it is decided, are violations.
 
-That the voters never block each other for ever is a question of its own (`stuck`): from every state,
-as long as another ballot may be started and a majority is up, some way leads to a decision. There
-`m` is as obstinate as it can be: a promise to it ends only where it is not renewed, or where `m` is
-cut off.
+That the voters never block each other for ever is a question of its own (`stuck`): from every
+state, as long as another ballot may be started and a majority is up, some way leads to a decision.
+There `m` is as obstinate as it can be: a promise to it ends only where it is not renewed, or where
+`m` is cut off.
 """
 
 from __future__ import annotations
@@ -290,8 +290,8 @@ class Truth(Observer):
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        # The heartbeat that m's lease rests on (0: none), and the newest that cannot be confirmed in
-        # time any more; per voter the newest heartbeat of m that its promise is for; the views
+        # The heartbeat that m's lease rests on (0: none), and the newest that cannot be confirmed
+        # in time any more; per voter the newest heartbeat of m that its promise is for; the views
         # decided; what went wrong.
         first = int(group.leased)
         promises = tuple(0 if voter in group.cut or voter == 4 else first for voter in group.voters)

@@ -1,7 +1,7 @@
 """Views in a store, explored: the very `StoreMember` that ships, in every interleaving, with a store of twenty lines.
 
-`m` has a lease and renews it; others exclude it, mark it, join, or want a view with the same members;
-`m` may leave. Requests and answers are late, overtake each other, or never arrive.
+`m` has a lease and renews it; others exclude it, mark it, join, or want a view with the same
+members; `m` may leave. Requests and answers are late, overtake each other, or never arrive.
 
 As with the voters, time is nothing but the order of events. A lease ends whenever it may. The
 patience of another member with a heartbeat of `m` that it has seen ends after the lease that rests
@@ -172,9 +172,9 @@ class Truth(Observer):
     """Which views there were, whether m believes that it may hold, and the order of leases and patience."""
 
     def __init__(self, group: StoreGroup) -> None:
-        # The request that m's lease rests on (0: none); the newest heartbeat of m that another member
-        # has no patience with any more; the heartbeat that each request of m has written; was there a
-        # view without m; the newest view; what went wrong.
+        # The request that m's lease rests on (0: none); the newest heartbeat of m that another
+        # member has no patience with any more; the heartbeat that each request of m has written;
+        # was there a view without m; the newest view; what went wrong.
         self.start: Truths = (int(group.leased), 0, ((1, 1),), False, group.view, "")
 
     def wants(self, event: Event) -> bool:

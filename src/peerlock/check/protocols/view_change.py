@@ -1,25 +1,25 @@
 """The view change, explored: the very `ViewChange` and `Participant` that ship, in every interleaving.
 
 A `Member` is a node with one lock (`view_member`). The network may deliver in any order, so what a
-session adds (order, no loss) is not relied on, except that nothing is lost. The registry is one more
-node, numbered after all members. It decides views one after the other, and hears
+session adds (order, no loss) is not relied on, except that nothing is lost. The registry is one
+more node, numbered after all members. It decides views one after the other, and hears
 
 - of a crash, at any time after it (`last_words`): detection is late but never wrong, as with the
   kernel's record locks;
 - of joiners and leavers, which ask it;
 - and may, `stops` times, exclude a member that is alive but does not believe to hold anything: a
-  stopped process. That is what `may_hold` is for: a member believes only after the registry has noted
-  it, and a noted member is not excluded.
-- With leases (`lapsers`) all members are noted at first. A lease ends at any time; what is held then
-  is lost. The registry's promise ends at any time after that (`Lapsed` is under way):
+  stopped process. That is what `may_hold` is for: a member believes only after the registry has
+  noted it, and a noted member is not excluded.
+- With leases (`lapsers`) all members are noted at first. A lease ends at any time; what is held
+  then is lost. The registry's promise ends at any time after that (`Lapsed` is under way):
   `peerlock.check.protocols.quorum` shows that voters keep this order.
 - It may also, `renewals` times, decide a view with the same members.
 
 An incarnation that is restarted is a joiner with another number. A member that was excluded while
 alive joins again: the number stays, everything else is dropped.
 
-`peerlock.check.protocols.view_mutants` takes each rule of `peerlock.node.membership.view_change` away
-in turn.
+`peerlock.check.protocols.view_mutants` takes each rule of `peerlock.node.membership.view_change`
+away in turn.
 """
 
 from __future__ import annotations

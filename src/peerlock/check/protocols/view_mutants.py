@@ -1,7 +1,8 @@
 """The view change with one rule taken away at a time: two holders, or a group that stands still.
 
-Each mutant names the rule, and the smallest group and the algorithm with which its absence shows. `peerlock check-views` runs
-them all. The mutants of `ViewChange` are in `peerlock.mutants.nodes`: the simulator plants them into whole nodes.
+Each mutant names the rule, and the smallest group and the algorithm with which its absence shows.
+`peerlock check-views` runs them all. The mutants of `ViewChange` are in `peerlock.mutants.nodes`:
+the simulator plants them into whole nodes.
 """
 
 from __future__ import annotations
