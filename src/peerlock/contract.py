@@ -95,7 +95,7 @@ def kind_of(message: type[Wire]) -> str:
 
 
 class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """A message. Subclass `Ask` or `Grant` where they fit: they tell the metrics which entry a message belongs to.
+    """A message. Subclass `Ask` or `Grant` where they fit: they say which entry pays.
 
     A tag (`tag=1`) is the message's number on the wire; it outlives a change of name. Charging, for
     all algorithms alike: requests and their relays charge the entry of their origin, replies and
@@ -109,7 +109,7 @@ class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
         return None
 
     def asked(self) -> int | None:
-        """For requests that others pass on: a number that tells the requests of one origin apart."""
+        """For requests that others pass on: tells the requests of one origin apart."""
         return None
 
     @property
@@ -156,13 +156,13 @@ class Out(Protocol[M_contra]):
         """One message to one node, never to oneself."""
 
     def broadcast(self, to: Iterable[NodeId], message: M_contra) -> None:
-        """The same message to all others: one message where the network can do that, else one per node."""
+        """The same message to all others: one where the network can do that, else one per node."""
 
     def enter(self) -> None:
         """The critical section is this node's from now on, until the driver calls `release`."""
 
     def timer(self, name: str, after: float) -> None:
-        """Call `on_timeout(name)` once, `after` units of time from now; the same name again replaces the earlier one."""
+        """`on_timeout(name)` is called once, in `after` units of time; a name set again starts anew."""
 
     def idle(self) -> None:
         """The invocation is over: the driver may call `request` again."""
@@ -230,9 +230,9 @@ class State(Struct):
         raise AssertionError(f"{type(self).__name__} sets no timer, yet {name!r} fired")
 
     def after(self, older: int) -> None:
-        """The next request of this node comes after so many of others that are older: they were made before the start.
+        """The next request of this node comes after so many older ones of others.
 
-        An algorithm that orders requests by numbers starts counting there. It is a matter of
+        They were made before the start. An algorithm that orders requests by numbers starts counting there. It is a matter of
         fairness alone: the algorithm must be safe whatever the nodes are told here.
         """
 
@@ -244,7 +244,7 @@ class Algorithm(Protocol[M]):
 
     @classmethod
     def start(cls, *args: Any, **options: Any) -> Self:
-        """start(me, shape, inside=NOBODY, *, OPTION=VALUE ...): the shape is the one that `needs` says."""
+        """start(me, shape, inside=NOBODY, *, OPTION=VALUE ...), the shape as `needs` says."""
         ...
 
     def request(self, mode: Mode, out: Out[M]) -> None: ...

@@ -56,7 +56,7 @@ class Size(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
-    """Messages an entry, as the paper claims them: in words, and as the least and the most for a given size."""
+    """Messages per entry, as the paper claims: in words, and the least and the most by size."""
 
     words: str
     bounds: Callable[[Size], tuple[int, int] | None]
@@ -80,7 +80,7 @@ class Entry(Struct, frozen=True):
 
 
 class AlgorithmSpec(Struct, frozen=True):
-    """An algorithm in one of its forms with its options filled in: what a driver needs to start nodes."""
+    """An algorithm in one form with its options: what a driver needs to start nodes."""
 
     name: str
     form: str

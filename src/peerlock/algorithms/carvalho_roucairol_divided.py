@@ -1,4 +1,4 @@
-"""Carvalho and Roucairol 1983, statement by statement: why the procedures must be indivisible (CR-INDIV).
+"""Carvalho and Roucairol 1983, statement by statement: why procedures are indivisible (CR-INDIV).
 
 `cut` says before which statements a procedure is interrupted. Our_Sequence_Number keeps its last
 value when the node does not wait, as in the figure: here it can matter.

@@ -1,4 +1,4 @@
-"""Procedures that are not indivisible: what the papers mean when they demand that theirs are, or forget to.
+"""Procedures that are not indivisible: what the papers mean when they demand it, or forget to.
 
 At every node two processes share the variables. The *user* calls the procedures that request and
 release; the other one *treats* messages, one after the other. Here a procedure is a row of
@@ -64,7 +64,7 @@ class Divided(State, Generic[Treated, Token], kw_only=True):
         return tuple(cut.split("+"))
 
     def run(self, process: Process, statement: str, out: Out[Treated | Token], *, go_on: bool = False) -> None:
-        """From this statement on, to the end of the procedure, its wait or the next interruption."""
+        """From this statement to the end of the procedure, its wait or the next interruption."""
         while statement:
             if statement in self.cut and not go_on:
                 setattr(self, process, statement)

@@ -108,7 +108,7 @@ class RicartAgrawala(State):
 
 
 class WithTimeout(RicartAgrawala):
-    """For the variations with a time-out: it is twice the delay bound, unless the option says otherwise."""
+    """For the variations with a time-out: twice the delay bound, or what the option says."""
 
     needs: ClassVar[Needs] = Needs(delay_bound=True)
 

@@ -51,7 +51,7 @@ class RicartAgrawalaDynamic(RicartAgrawala):
 
     @classmethod
     def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY, *, own_counts: bool = False) -> Self:
-        """A node that is not in `shape.all` is a newcomer: it knows these nodes, and `join` inserts it."""
+        """A node not in `shape.all` is a newcomer: it knows these nodes, and `join` inserts it."""
         node = super().start(me, shape, inside, own_counts=own_counts)
         node.membership = "member" if me in shape.all else "outside"
         return node

@@ -62,7 +62,7 @@ class AsPrinted(WithTimeout):
             out.timer("reply", self.timeout)
 
     def on_timeout(self, name: str, out: Out[Message]) -> None:
-        """The time-out: the first one since a node was asked makes it a suspect, the second a failed one."""
+        """The first time-out since a node was asked makes it a suspect, the second a failed one."""
         for j in sorted(self.silent):
             self.strike_off(j)
             for k in self.others:

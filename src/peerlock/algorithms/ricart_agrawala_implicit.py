@@ -62,7 +62,7 @@ class RicartAgrawalaImplicit(WithTimeout):
         super().on_reply(j, out)
 
     def on_timeout(self, name: str, out: Out[Message]) -> None:
-        """A certain amount of time has passed: a reply is assumed from all that did not send DEFERRED."""
+        """Time has passed: a reply is assumed from all that did not send DEFERRED."""
         self.in_time = False
         self.enter_if_permitted(out)
 

@@ -35,7 +35,7 @@ class RicartAgrawalaPriority(RicartAgrawala):
         return node
 
     def after(self, older: int) -> None:
-        """Increments differ by less than the number of nodes, unless `increments` says otherwise."""
+        """Increments differ by less than the number of nodes, unless the option says otherwise."""
         super().after(older * (len(self.others) + 1))
 
     def next_number(self) -> int:

@@ -1,4 +1,4 @@
-"""Ricart and Agrawala 1983: the explicit-token algorithm, Appendix of the authors' response to Carvalho and Roucairol.
+"""Ricart and Agrawala 1983: the explicit-token algorithm, in the Appendix of their response.
 
 Nearly Suzuki and Kasami's Algorithm A, found independently. There is no queue: a node that gives
 the token away looks for the next waiting node from its own number upwards, round and round, and

@@ -1,4 +1,4 @@
-"""The Appendix's token algorithm, statement by statement: why its procedures should be indivisible (RT-INDIV).
+"""The Appendix's token algorithm, statement by statement: why it should be indivisible (RT-INDIV).
 
 `cut` says before which statements a procedure is interrupted. Both processes call release_resource.
 """

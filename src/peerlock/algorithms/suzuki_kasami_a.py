@@ -17,7 +17,7 @@ from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId,
 
 
 class Request(Ask, frozen=True, tag=1):
-    """REQUEST(j, n): node j, the sender, asks for the privilege for the n-th time, counted from 0."""
+    """REQUEST(j, n): node j, the sender, asks for the n-th time, counted from 0."""
 
     supersedes: ClassVar[bool] = True
 

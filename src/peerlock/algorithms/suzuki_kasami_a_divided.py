@@ -1,4 +1,4 @@
-"""Suzuki and Kasami 1985, Figure 1, statement by statement: what of P1 and P2 must be indivisible (SK-INDIV).
+"""Suzuki and Kasami 1985, Figure 1, statement by statement: what must be indivisible (SK-INDIV).
 
 The paper says that P2 is indivisible, and nothing of P1. `cut` says before which statements a
 procedure is interrupted.

@@ -33,7 +33,7 @@ def transcript(model: Model, way: Sequence[Step], setting: Sequence[str], title:
 
 
 def events(model: Model, way: Sequence[Step], about: Mapping[str, Json]) -> list[Event]:
-    """The way as a trace: the time is the number of the step. What is under way at its start was sent at time 0."""
+    """The way as a trace; the time is the number of the step, and 0 for what was sent before."""
     keeper = Keeper()
     keeper.run({**about, "nodes": len(model.nodes)})
     flight: list[tuple[int, NodeId, NodeId, Wire]] = []  # id, source, to, message
@@ -111,7 +111,7 @@ def steps(model: Model, way: Sequence[Step]) -> list[dict[str, str | int]]:
 
 
 def itf(model: Model, way: Sequence[Step], title: str) -> dict[str, Json]:
-    """The states on the way in the Informal Trace Format that model checkers and their viewers exchange."""
+    """The states on the way in the Informal Trace Format, which model checkers exchange."""
     rows = [model.first, *(step.row for step in way)]
     labels = ["start", *(command(model, step) for step in way)]
     return {

@@ -234,7 +234,7 @@ class Engine:
 
 
 class Table:
-    """What is known of one node's cells: their actions, their terms, and what adding a bundle does."""
+    """What is known of a node's cells: actions, terms, and what adding a bundle does."""
 
     def __init__(self, model: Model, at: int) -> None:
         self.model, self.at, self.n = model, at, len(model.columns)

@@ -43,9 +43,10 @@ def explore(
     note: Callable[[str], None] = lambda words: None,
     most: int | None = None,
 ) -> Explored:
-    """Explore a model; `groups` are the renamings to try, None: no reduction. `note` hears why one is not used.
+    """Explore a model; `groups` are the renamings to try, None: no reduction.
 
-    `most` states are looked at to find the shortest way to what a reduction has found.
+    `note` hears why a reduction is not used. `most` states are looked at to find the shortest way
+    to what a reduction has found.
     """
     if groups is not None:
         why: list[str] = []

@@ -146,7 +146,7 @@ class Column:
 
 
 class Model:
-    """A group: which cells there are, what can happen in each, and what a message does to an inbox."""
+    """A group: its cells, what can happen in each, and what a message does to an inbox."""
 
     def __init__(
         self,
@@ -162,9 +162,9 @@ class Model:
         at_once: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`leavers` may leave, when idle. A node whose shape is a group without it is a newcomer: it may join.
+        """`leavers` may leave, when idle. A node outside of its own shape is a newcomer.
 
-        One node comes or goes at a time, unless they may do so `at_once`.
+        A newcomer may join. One node comes or goes at a time, unless they may do so `at_once`.
         """
         self.spec, self.fifo, self.crashes, self.delay_bound = spec, fifo, crashes, delay_bound
         self.leavers = frozenset(leavers)

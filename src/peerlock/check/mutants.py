@@ -152,7 +152,7 @@ class Look(Struct, frozen=True):
 
 
 def caught(spec: AlgorithmSpec, settings: Sequence[Setting], sound: Sequence[Look]) -> str | None:
-    """What catches an algorithm in one of these configurations, of which `sound` says how they look if all is well."""
+    """What catches an algorithm in these settings; `sound` is how they look if all is well."""
     for setting, usual in zip(settings, sound, strict=True):
         found = look(spec, setting, 3 * usual.states + 1000, usual.passed_over)
         if found.problem is not None:

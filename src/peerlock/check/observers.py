@@ -126,7 +126,7 @@ def _without(pending: tuple[Copy, ...], copy: Copy) -> tuple[Copy, ...]:
 
 
 def _asks_for(message: Wire, event: Event) -> NodeId | None:
-    """The node whose request a message is, if it is one: requests charge their origin wherever they go."""
+    """The origin of a request; None: the message is none. Requests charge their origin."""
     source, to = (event[2], event[1]) if event[0] == "received" else (event[1], event[2] if event[0] == "sent" else -2)
     # A reply charges its addressee; a request never does.
     payer = message.charged(source, to)

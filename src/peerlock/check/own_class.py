@@ -27,7 +27,7 @@ AT_THE_END = 100  # of these are taken once more
 
 
 class OwnClass:
-    """Takes steps of a model's algorithm again and refuses an algorithm that does not repeat them."""
+    """Takes steps of an algorithm again and refuses an algorithm that does not repeat them."""
 
     def __init__(self, model: Model, spec: AlgorithmSpec) -> None:
         self.model, self.spec = model, spec
@@ -81,7 +81,7 @@ class OwnClass:
             self.sample.append((at, number, what, detail, done))
 
     def look_again(self) -> None:
-        """Take a sample once more, now that much has happened, and from other states with the same key."""
+        """Take a sample once more, at the end, and from other states with the same key."""
         for at, number, what, detail, done in self.sample:
             column = self.model.columns[at]
             local = column.locals[number]
@@ -102,7 +102,7 @@ class OwnClass:
         )
 
     def repeats(self, at: int, local: Local, what: str, detail: Detail, done: Done) -> bool:
-        """Does the step come to the same? The order in which observers hear of things does not matter."""
+        """Does the step come to the same, whatever the order in which observers hear of it?"""
         calls = self.model.handler_calls
         after, sends, entered = self.model.run(at, local, what, detail)
         self.model.handler_calls = calls

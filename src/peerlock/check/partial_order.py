@@ -81,7 +81,7 @@ class Early:
     # -- choosing ------------------------------------------------------------------------------
 
     def choice(self, engine: Engine, columns: list[Cells]) -> Iterator[tuple[int, Cells, Cells]]:
-        """(node number, rows, actions): each row at most once, with the one action that is enough for it."""
+        """(node number, rows, actions): each row at most once, with an action that is enough."""
         free = np.ones(len(columns[0]), bool)
         for at in range(len(self.model.nodes)):
             engine.tables[at].count(columns[at])
@@ -132,7 +132,7 @@ class Early:
     # -- showing that it was right -------------------------------------------------------------
 
     def refuted(self, engine: Engine) -> set[Class]:
-        """Classes of deliveries that do not commute with something, or too many to tell; none: the reduction is sound."""
+        """Classes of deliveries that do not commute, or too many to tell; none: it is sound."""
         found: set[Class] = set()
         burden: Counter[Class] = Counter()
         for at in range(len(self.model.nodes)):
@@ -142,7 +142,7 @@ class Early:
         return found or {name for name, _ in burden.most_common(1)}
 
     def _follow(self, engine: Engine, at: int) -> tuple[set[Class], Counter[Class]]:
-        """What is refuted at a node, and if there are too many shadows, how many letters of a class are late in one."""
+        """What is refuted at a node; with too many shadows, the late letters per class."""
         table, column, chosen = engine.tables[at], self.model.columns[at], self._known(engine, at)
         added: dict[int, set[int]] = {}
         for bundle, cell in zip(*np.nonzero(table.sums >= 0), strict=True):
@@ -190,7 +190,7 @@ class Early:
         return refuted, Counter()
 
     def _deliver(self, at: int, number: int, letter: Letter, *, may_enter: bool = True) -> tuple[int, Sends]:
-        """Deliver a letter in a local state. No property must see it, unless it is an entry and those are allowed."""
+        """Deliver a letter. No property must see it, except an entry where those are allowed."""
         model = self.model
         after, sends, entered = model.step(at, number, "deliver", letter)
         column = model.columns[at]
@@ -214,7 +214,7 @@ class Early:
         return number, every
 
     def _other_orders(self, at: int, end: int, shadow: Shadow) -> Iterator[Shadow]:
-        """The shadow after one of its late letters has arrived; all orders must come to the same."""
+        """The shadow after one of its late letters; all orders must come to the same."""
         number, sends = self._deliver_all(at, shadow.local, shadow.late)
         if number != end:
             raise Differs
@@ -230,7 +230,7 @@ class Early:
             yield Shadow(now, rest)
 
     def _after(self, at: int, cell: int, shadow: Shadow, action: Action, early: bool) -> Iterator[Shadow]:
-        """The shadow after a step of its cell: it takes the step too, or, if that was an early delivery, not yet."""
+        """The shadow after a step of its cell. It takes the step too, an early delivery later."""
         model = self.model
         end = model.columns[at].cells[cell][0]
         if action.what != "deliver" and (action.what, action.detail) not in self._own_steps(at, shadow.local):

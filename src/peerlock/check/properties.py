@@ -51,7 +51,7 @@ class Property:
     can_ignore = False
 
     def ignores(self, before: Local, letter: Letter, after: Local, sent: Sequence[Letter]) -> bool:
-        """Can the property not see that this letter was delivered? (Where the node is and its mode stay the same.)"""
+        """Can the property not see this delivery? It leaves the node where it is, and its mode."""
         return False
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
@@ -116,7 +116,7 @@ class Assertions(LooksAtWhere):
 
 
 class OneToken(Property):
-    """At most one token, those under way included. `at_node(algorithm)` and `kinds` say what a token is."""
+    """At most one token, those under way included; `at_node` and `kinds` say what one is."""
 
     name = "one token"
     symmetric = can_ignore = True
@@ -160,7 +160,7 @@ class PermissionsExclude(Property):
 
 
 class ClocksAreAhead(Property):
-    """HPR, proof of Theorem 3: a node that has received a request has a clock greater than its stamp."""
+    """HPR, proof of Theorem 3: a request has a smaller stamp than the clock of its receiver."""
 
     name = "HPR-SF, the clocks"
     symmetric = can_ignore = True
@@ -177,7 +177,7 @@ class ClocksAreAhead(Property):
 
 
 class DijkstraInvariants(Property):
-    """EWD-P0, P1, P3, P6 between steps; P4, P5 of the node that a message is under way to; EWD-LINK.
+    """EWD-P0, P1, P3, P6 between steps; P4, P5 of the addressee of a message; EWD-LINK.
 
     P4 and P5 speak of the moment of receipt. A message under way may be received now, so they must
     hold for the addressee of every message in flight.
@@ -274,7 +274,7 @@ class SomebodyWaitsWhileAnotherIsInside(LooksAtWhere):
 
 
 class EverybodyEnters(LooksAtWhere):
-    """The model is not vacuous: with every node there is a state in which it is inside. Seen from the cells, not from rows."""
+    """The model is not vacuous: each node is inside in some state, as its cells show."""
 
     name = "sometimes each node that may ask is inside"
     sometimes = True
@@ -356,7 +356,7 @@ def _invariants(model: Model) -> list[Property]:
 
 
 class Checks:
-    """Looks at every level; remembers which properties were violated and which sometimes happened."""
+    """Looks at every level; remembers what was violated and what sometimes happened."""
 
     def __init__(self, properties: Sequence[Property]) -> None:
         self.always = [prop for prop in properties if not prop.sometimes]

@@ -1,4 +1,4 @@
-"""The search itself: level after level, until there is nothing new, something is wrong, or a limit is reached."""
+"""The search: level after level, until nothing is new, a property is violated, or a limit is met."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class Search:
     # -- the way to a state --------------------------------------------------------------------
 
     def way_to(self, row: tuple[int, ...], depth: int | None = None) -> tuple[Step, ...]:
-        """A shortest way from the first state to one in the last level, or the level of that depth, found backwards."""
+        """A shortest way to a state in the last level, or that of a depth, found backwards."""
         steps: list[Step] = []
         before = self.levels[:-1] if depth is None else self.levels[:depth]
         for level in reversed(before):

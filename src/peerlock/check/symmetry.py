@@ -41,7 +41,7 @@ class NotSymmetric(Exception):
 
 
 def groups(shapes: Mapping[NodeId, Shape]) -> dict[str, list[dict[NodeId, NodeId]]]:
-    """Candidates, largest first; each is closed under composition and leaves the network as it is."""
+    """Candidates, largest first; each is closed under composition and keeps the network."""
     nodes = tuple(shapes)
     every = [dict(zip(nodes, image, strict=True)) for image in permutations(nodes)] if len(nodes) <= 5 else []
     n = len(nodes)
@@ -220,7 +220,7 @@ class Symmetry:
     # -- is it true? -------------------------------------------------------------------------------
 
     def verify(self, engine: Engine) -> None:
-        """The actions of every renamed cell are the renamed actions of the cell, or the algorithm is not symmetric."""
+        """The actions of a renamed cell must be the renamed actions of the cell."""
         for at, table in enumerate(engine.tables):
             for cell in np.flatnonzero(table.counts >= 0).tolist():
                 start, count = int(table.starts[cell]), int(table.counts[cell])

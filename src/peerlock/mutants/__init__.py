@@ -1,4 +1,4 @@
-"""Mutants: protocols with one rule taken away. The checker, the simulator or `peerlock verify` must notice each of them.
+"""Mutants: protocols with one rule taken away. The checker, the simulator or `verify` notices each.
 
     views, sessions      for `peerlock check-views` and the simulator
     quorum, store        for `peerlock check-registries` and the simulator

@@ -35,7 +35,7 @@ class DropsNewerEpochs(ViewChange):
 
 
 class StartsOlderEpochs(ViewChange):
-    """Learns of a newer epoch, reports for it, and still starts the one before when its reports are there."""
+    """Reports for a newer epoch, and still starts the one before with its reports."""
 
     older: int = 0
     older_members: tuple[Who, ...] = ()

@@ -1,4 +1,4 @@
-"""A model of a file system with locks, crashes and loss of power, for the protocol of `node/membership/host.py`.
+"""A model of a file system with locks, crashes and loss of power, for `node/membership/host.py`.
 
 A process of the model is a plain function that uses `HostMember`. It is never copied: its state is
 the list of answers that it has got so far. To make its next step, it runs again from the start with

@@ -65,11 +65,11 @@ class Process:
         return self.member.holding is not None
 
     def count(self) -> int:
-        """A number for what the next call makes, which depends on the word and the calls in it alone."""
+        """A number for what the next call makes: a function of the word and the calls in it."""
         return 1000 * self.word + len(self.files.answers) - self.began
 
     def key(self) -> Key:
-        """Equal for two that will do the same: between two words a process remembers what its member does."""
+        """Equal for two that will do the same; between words a process is what its member is."""
         member = self.member
         return (
             self.word, self.files.answers[self.began :], member.alive, member.holding, member.admitted, member.leaving,

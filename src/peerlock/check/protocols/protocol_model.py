@@ -41,7 +41,7 @@ class ProtocolGroup(Struct, frozen=True):
 
 
 class ProtocolModel(Model):
-    """A protocol without users: nodes do what `events` says, and observers are told what was noticed."""
+    """A protocol without users: nodes do what `events` says, observers hear what was noticed."""
 
     def own_steps(self, at: int, local: Local) -> list[tuple[str, Detail]]:
         return [("timeout", event) for event in local.algorithm.events()]

@@ -337,7 +337,7 @@ def _at(promises: tuple[int, ...], voter: NodeId, value: int) -> tuple[int, ...]
 
 
 class Ballots(ProtocolModel):
-    """Voters and a member as a model to search. A letter that is delivered stays: it may come again."""
+    """Voters and a member. A letter that is delivered stays: it may come again."""
 
     def __init__(self, group: Group) -> None:
         self.group = group

@@ -1,4 +1,4 @@
-"""Views in a store, explored: the very `StoreMember` that ships, in every interleaving, with a store of twenty lines.
+"""Views in a store, explored: the very `StoreMember` that ships, in every interleaving.
 
 `m` has a lease and renews it; others exclude it, mark it, join, or want a view with the same
 members; `m` may leave. Requests and answers are late, overtake each other, or never arrive.
@@ -169,7 +169,7 @@ class MemberNode(Struct):
 
 
 class Truth(Observer):
-    """Which views there were, whether m believes that it may hold, and the order of leases and patience."""
+    """Which views there were, whether m believes, and the order of leases and patience."""
 
     def __init__(self, group: StoreGroup) -> None:
         # The request that m's lease rests on (0: none); the newest heartbeat of m that another

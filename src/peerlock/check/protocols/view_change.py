@@ -1,4 +1,4 @@
-"""The view change, explored: the very `ViewChange` and `Participant` that ship, in every interleaving.
+"""The view change, explored: `ViewChange` and `Participant` as they ship, in every interleaving.
 
 A `Member` is a node with one lock (`view_member`). The network may deliver in any order, so what a
 session adds (order, no loss) is not relied on, except that nothing is lost. The registry is one

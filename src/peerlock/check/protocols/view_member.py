@@ -1,4 +1,4 @@
-"""A member of the group that `view_change` explores: a node with one lock, and the messages that it knows.
+"""A member of the group that `view_change` explores: a node with one lock, and its messages.
 
 It does what the real node does for each of its locks, without sockets, queues and sessions.
 """

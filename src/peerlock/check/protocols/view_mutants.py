@@ -54,7 +54,7 @@ class ReportsTwice(Member):
 
 
 class ReleasesWhileWedged(Member):
-    """What was released after the report is not inside when the epoch starts: here, and nowhere else."""
+    """What was released after the report is not inside when the epoch starts, but only here."""
 
     def inside(self, reported: dict[NodeId, Mode]) -> dict[NodeId, Mode]:
         me = self.view_change.number(self.me)
