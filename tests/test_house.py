@@ -47,8 +47,7 @@ def test_the_words_of_the_field(path: Path) -> None:
 LINES, FUNCTION, METHODS = 450, 60, 35
 # What is still larger than that. These numbers may only go down.
 LARGER = {
-    "claims/automata.py": 466, "claims/helary_plouzeau_raynal.py": 562, "check/model.py": 499,
-    "check/protocols/quorum.py": 516, "check/protocols/view_change.py": 515, "net/shell.py": 735,
+    "claims/automata.py": 466, "claims/helary_plouzeau_raynal.py": 562, "net/shell.py": 735,
     "node/core.py": 610, "node/locks/local_lock.py": 479, "node/membership/host.py": 467,
     "sim/cluster/process.py": 624, "sim/world.py": 541, "verify/syscalls.py": 489,
     "make_certificates": 64, "table_i": 72, "sim_nodes": 87, "verify": 93, "check": 155,

@@ -162,7 +162,7 @@ class Out(Protocol[M_contra]):
         """The critical section is this node's from now on, until the driver calls `release`."""
 
     def timer(self, name: str, after: float) -> None:
-        """`on_timeout(name)` is called once, in `after` units of time; a name set again starts anew."""
+        """`on_timeout(name)` comes once, `after` units of time from now; set again, it starts anew."""
 
     def idle(self) -> None:
         """The invocation is over: the driver may call `request` again."""
@@ -232,8 +232,9 @@ class State(Struct):
     def after(self, older: int) -> None:
         """The next request of this node comes after so many older ones of others.
 
-        They were made before the start. An algorithm that orders requests by numbers starts counting there. It is a matter of
-        fairness alone: the algorithm must be safe whatever the nodes are told here.
+        They were made before the start. An algorithm that orders requests by numbers starts
+        counting there. It is a matter of fairness alone: the algorithm must be safe whatever the
+        nodes are told here.
         """
 
 

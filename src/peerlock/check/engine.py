@@ -21,7 +21,7 @@ Nothing else has to be stored for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -186,7 +186,7 @@ class Engine:
 
     def can_tick(self, columns: list[Cells]) -> tuple[Bools, list[Cells]]:
         """In which rows the clock may tick and that changes something, and the cells after it."""
-        after = [table.ticked(cells) for table, cells in zip(self.tables, columns, strict=True)]
+        after = [table.ticks.of(cells) for table, cells in zip(self.tables, columns, strict=True)]
         allowed = np.logical_and.reduce([cells >= 0 for cells in after])
         changed = np.logical_or.reduce([now != then for now, then in zip(columns, after, strict=True)])
         return allowed & changed, after
@@ -210,7 +210,7 @@ class Engine:
     def rows_after(self, columns: list[Cells], at: int, parents: Cells, actions: Cells) -> list[Cells]:
         """The rows that these actions of node number `at` lead to."""
         if at < 0:
-            return [table.ticked(cells[parents]) for table, cells in zip(self.tables, columns, strict=True)]
+            return [table.ticks.of(cells[parents]) for table, cells in zip(self.tables, columns, strict=True)]
         table, result = self.tables[at], []
         for to, other in enumerate(self.tables):
             cells = columns[to][parents]
@@ -248,7 +248,7 @@ class Table:
         # [bundle, cell]: the cell with the bundle added; -1: not known yet, -2: must not happen
         self.sums = np.full((1, 1), -1, np.int32)
         self.forbids = at >= len(model.nodes)
-        self.ticks = np.zeros(0, np.int32)  # by cell: the cell a tick later; -1: not known yet, -2: must not happen
+        self.ticks = ByCell(lambda cell: model.tick(at, cell))  # the cell a tick later; -2: must not happen
         self.lively = np.zeros(0, np.int32)  # by cell: how many of its actions are not crashes
         self._filled = 0
 
@@ -310,19 +310,6 @@ class Table:
             self.sums[bundle, cell] = self.model.add(self.at, cell, bundle)
         return self.sums[bundles, cells]
 
-    def ticked(self, cells: Cells) -> Cells:
-        """The cells a tick later; those met for the first time are computed."""
-        top = int(cells.max(initial=-1)) + 1
-        if top > len(self.ticks):
-            self.ticks = _longer(self.ticks, max(top, 2 * len(self.ticks), 64), -1)
-        later = self.ticks[cells]
-        missing = np.flatnonzero(later == -1)
-        if not len(missing):
-            return later
-        for cell in np.unique(cells[missing]).tolist():
-            self.ticks[cell] = self.model.tick(self.at, cell)
-        return self.ticks[cells]
-
     def _room(self, bundles: int, cells: int) -> None:
         have_bundles, have_cells = self.sums.shape
         if bundles > have_bundles or cells > have_cells:
@@ -333,6 +320,25 @@ class Table:
             larger = np.full(shape, -1, np.int32)
             larger[:have_bundles, :have_cells] = self.sums
             self.sums = larger
+
+
+class ByCell:
+    """A number for each cell, computed when the cell is met for the first time."""
+
+    def __init__(self, compute: Callable[[int], int]) -> None:
+        self.compute, self.known = compute, np.zeros(0, np.int32)  # -1: not known yet
+
+    def of(self, cells: Cells) -> Cells:
+        top = int(cells.max(initial=-1)) + 1
+        if top > len(self.known):
+            self.known = _longer(self.known, max(top, 2 * len(self.known), 64), -1)
+        found = self.known[cells]
+        missing = np.flatnonzero(found == -1)
+        if not len(missing):
+            return found
+        for cell in np.unique(cells[missing]).tolist():
+            self.known[cell] = self.compute(cell)
+        return self.known[cells]
 
 
 def _longer(values: Cells, room: int, fill: int) -> Cells:

@@ -46,30 +46,23 @@ class Graph:
         self.search, self.model = search, search.model
         self.classes: dict[tuple[int, str, Detail], int] = {}  # (node number, what, detail) -> the obligation
         self.obliging: list[bool] = []
-        sources, targets, labels, actions = [], [], [], []
         while True:
             try:
                 parts = self._edges()
                 break
             except Outgrown:
                 search.engine.grow(search.levels, search.runs)
-        for source, target, label, action in parts:
-            sources.append(source)
-            targets.append(target)
-            labels.append(label)
-            actions.append(action)
-        empty = np.zeros(0, np.int64)
-        self.source: Indices = np.concatenate(sources) if sources else empty
-        self.target: Indices = np.concatenate(targets) if targets else empty
-        self.label: Indices = np.concatenate(labels) if labels else empty
-        self.action = np.concatenate(actions) if actions else empty  # node number and action in one
+        # By step: the states before and after it, its obligation, and node number and action in
+        # one.
+        self.source, self.target, self.label, self.action = map(np.concatenate, zip(*parts, strict=True))
 
     def _edges(self) -> list[tuple[Indices, Indices, Indices, Indices]]:
         search, engine = self.search, self.search.engine
         keys = np.concatenate([level.keys for level in search.levels])
         self.order = np.argsort(keys, kind="stable")
         self.keys = keys[self.order]
-        parts = []
+        empty = np.zeros(0, np.int64)
+        parts = [(empty, empty, empty, empty)]
         for level in search.levels:
             for part in search.chunks(level):
                 columns, mine = search.rows(level, part), level.keys[part]
@@ -141,7 +134,7 @@ class Graph:
             enabled[state].add(label)
             if target in member:
                 edges[state].append((target, label, int(self.action[number])))
-        first = min(member, key=self._depth)
+        first = min(member, key=lambda state: self._place(state)[0])
         loop: list[tuple[int, int]] = []  # (action, state afterwards)
         here, owed = first, self._owed(enabled)
         while owed:
@@ -153,27 +146,25 @@ class Graph:
             (action, state)
             for state, _, action in _path(edges, here, lambda state, taken: state == first, at_least=not loop)
         ]
-        stem = self.search.way_to(self._row(first), self._depth(first))
+        stem = self.search.way_to(self._row(first), self._place(first)[0])
         return Lasso(node, stem, tuple(self._step(action, state) for action, state in loop))
 
     def _owed(self, enabled: dict[int, set[int]]) -> list[int]:
         return [label for label in set().union(*enabled.values()) if self.obliging[label]]
 
-    def _depth(self, state: int) -> int:
+    def _place(self, state: int) -> tuple[int, int]:
+        """The depth of a state, and its position in that level."""
         position = int(self.order[state])
         for depth, level in enumerate(self.search.levels):
             if position < len(level):
-                return depth
+                return depth, position
             position -= len(level)
         raise AssertionError(f"there is no state {state}")
 
     def _row(self, state: int) -> tuple[int, ...]:
-        position = int(self.order[state])
-        for level in self.search.levels:
-            if position < len(level):
-                return tuple(int(column[0]) for column in self.search.rows(level, slice(position, position + 1)))
-            position -= len(level)
-        raise AssertionError(f"there is no state {state}")
+        depth, position = self._place(state)
+        part = self.search.rows(self.search.levels[depth], slice(position, position + 1))
+        return tuple(int(column[0]) for column in part)
 
     def _step(self, packed: int, state: int) -> Step:
         at, number = packed >> 32, packed & 0xFFFFFFFF

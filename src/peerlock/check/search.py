@@ -1,4 +1,4 @@
-"""The search: level after level, until nothing is new, a property is violated, or a limit is met."""
+"""The search: level after level, until there is nothing new, a violation or a limit."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from peerlock.check.engine import Cells, Engine, Keys
+from peerlock.check.engine import ByCell, Cells, Engine, Keys
 from peerlock.check.model import Action, Inbox, Letter, Model
 from peerlock.contract import Members, Neighbours, NodeId, Ring, Row, Shape
 
@@ -143,7 +143,7 @@ class Symmetry:
     def __init__(self, model: Model, group: list[dict[NodeId, NodeId]]) -> None:
         self.model = model
         self.group = [renaming for renaming in group if any(old != new for old, new in renaming.items())]
-        self._tables: dict[tuple[int, int], Cells] = {}
+        self._tables: dict[tuple[int, int], ByCell] = {}
         self._starts = [model.local(at, model.first[at]).algorithm for at in range(len(model.nodes))]
 
     def alike(self, at: int) -> set[int]:
@@ -173,19 +173,10 @@ class Symmetry:
         return self.model.place[self.group[which][self.model.nodes[at]]]
 
     def _renamed(self, which: int, at: int, cells: Cells) -> Cells:
-        table = self._tables.get((which, at), np.zeros(0, np.int32))
-        top = int(cells.max()) + 1
-        if top > len(table):
-            larger = np.full(max(top, 2 * len(table), 64), -1, np.int32)
-            larger[: len(table)] = table
-            table = self._tables[which, at] = larger
-        result = table[cells]
-        missing = np.flatnonzero(result < 0)
-        if len(missing):
-            for cell in np.unique(cells[missing]).tolist():
-                table[cell] = self.cell(which, at, cell)
-            result = table[cells]
-        return result
+        table = self._tables.get((which, at))
+        if table is None:
+            table = self._tables[which, at] = ByCell(lambda cell: self.cell(which, at, cell))
+        return table.of(cells)
 
     def cell(self, which: int, at: int, cell: int) -> int:
         """The renamed cell, in the column of the renamed node."""
