@@ -162,7 +162,7 @@ class Out(Protocol[M_contra]):
         """The critical section is this node's from now on, until the driver calls `release`."""
 
     def timer(self, name: str, after: float) -> None:
-        """`on_timeout(name)` comes once, `after` units of time from now; set again, it starts anew."""
+        """Call `on_timeout(name)` once, after this time; the same name again replaces the earlier."""
 
     def idle(self) -> None:
         """The invocation is over: the driver may call `request` again."""

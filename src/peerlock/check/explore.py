@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from peerlock.check.model import Model
 from peerlock.check.partial_order import Class, Early, unfit
-from peerlock.check.properties import Checks, EverybodyEnters, Property
+from peerlock.check.properties import Checks, EachNodeEnters, Property
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import NotSymmetric, Symmetry
 from peerlock.contract import NodeId
@@ -82,7 +82,7 @@ def _by_symmetry(
         try:
             symmetry = Symmetry(model, group)
             for prop in found:
-                if isinstance(prop, EverybodyEnters):
+                if isinstance(prop, EachNodeEnters):
                     prop.alike = {at: symmetry.alike(at) for at in range(len(model.nodes))}
             checks = Checks(found)
             search = Search(model, checks, symmetry=symmetry)

@@ -260,7 +260,7 @@ class Predicate(Property):
         return np.array([bool(self.good(State(self.model, row))) == self.sometimes for row in rows], bool)
 
 
-class SomebodyWaitsWhileAnotherIsInside(LooksAtWhere):
+class OneWaitsWhileAnotherIsInside(LooksAtWhere):
     """The model is not vacuous: there is contention in it."""
 
     name = "sometimes one waits while another is inside"
@@ -273,7 +273,7 @@ class SomebodyWaitsWhileAnotherIsInside(LooksAtWhere):
         return (sums & 0xFFFF > 0) & (sums >> 16 > 0)
 
 
-class EverybodyEnters(LooksAtWhere):
+class EachNodeEnters(LooksAtWhere):
     """The model is not vacuous: each node is inside in some state, as its cells show."""
 
     name = "sometimes each node that may ask is inside"
@@ -317,7 +317,7 @@ def standard(model: Model) -> list[Property]:
         found += _invariants(model)
     if "read" in model.spec.needs.modes:
         found.append(ReadersShare(model))
-    return [*found, SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model)]
+    return [*found, OneWaitsWhileAnotherIsInside(model), EachNodeEnters(model)]
 
 
 # A property is named after what must be; a sentence says what was found instead.

@@ -125,7 +125,7 @@ class Group(ProtocolGroup, frozen=True):
         return VoterNode(me, self, made)
 
 
-class Mouth:
+class Output:
     """What a voter or a member says, as letters."""
 
     def __init__(self, group: Group, out: Post) -> None:
@@ -165,16 +165,16 @@ class VoterNode(Struct):
         return (*astuple(self.voter), self.restarted)
 
     def receive(self, source: NodeId, message: Ballot | Heartbeat, out: Post) -> None:
-        mouth = Mouth(self.group, out)
+        output = Output(self.group, out)
         if isinstance(message, Heartbeat):
-            self.voter.on_heartbeat(message, 0.0, mouth)
+            self.voter.on_heartbeat(message, 0.0, output)
         else:
-            self.voter.receive(str(source), message, 0.0, mouth)
+            self.voter.receive(str(source), message, 0.0, output)
 
     def on_timeout(self, name: str, out: Post) -> None:
-        mouth = Mouth(self.group, out)
+        output = Output(self.group, out)
         if name == "propose":
-            self.voter.propose(0.0, mouth)
+            self.voter.propose(0.0, output)
         elif name == "give up":
             self.voter.give_up()
         elif name == "order":
@@ -184,7 +184,7 @@ class VoterNode(Struct):
             self.restarted += 1
         else:
             self.voter.ran_out(EVERYBODY if name == "waited" else M)
-            self.voter.again(0.0, mouth)
+            self.voter.again(0.0, output)
 
     def restart(self) -> Voter:
         return type(self.voter).restarted(self.voter.me, D, self.voter.record, 0.0)
@@ -251,22 +251,22 @@ class MemberNode(Struct):
         return (*astuple(member.lease), member.view, member.wish, self.heartbeats, self.leaves, self.old_wish)
 
     def receive(self, source: NodeId, message: HeartbeatAck, out: Post) -> None:
-        self.member.on_heartbeat_ack(str(source), message, 0.0, Mouth(self.group, out))
+        self.member.on_heartbeat_ack(str(source), message, 0.0, Output(self.group, out))
 
     def on_timeout(self, name: str, out: Post) -> None:
-        mouth = Mouth(self.group, out)
+        output = Output(self.group, out)
         if name == "old wish":
             self.old_wish = False
             for voter, _ in voters(1, 2, 3):
-                mouth.send(voter, Heartbeat(0, self.member.me, 0, "join"))
+                output.send(voter, Heartbeat(0, self.member.me, 0, "join"))
         elif name == "heartbeat":
             self.heartbeats -= 1
-            self.member.heartbeat(0.0, mouth)
+            self.member.heartbeat(0.0, output)
         elif name == "lapse":
             self.member.lease.end()
         else:
             self.leaves = False
-            self.member.leave(0.0, mouth)
+            self.member.leave(0.0, output)
 
     def events(self) -> list[str]:
         member = self.member

@@ -84,7 +84,7 @@ class StoreGroup(ProtocolGroup, frozen=True):
         return MemberNode(member, 0, self.view_changes[me - 2], False)
 
 
-class Pen:
+class Output:
     def __init__(self, out: Post) -> None:
         self.out = out
 
@@ -135,25 +135,25 @@ class MemberNode(Struct):
 
     def receive(self, source: NodeId, message: Answer, out: Post) -> None:
         number, done, snapshot = message
-        self.member.answered(number, done, snapshot, 0.0, 0.0, Pen(out))
+        self.member.answered(number, done, snapshot, 0.0, 0.0, Output(out))
 
     def on_timeout(self, name: str, out: Post) -> None:
-        member, pen = self.member, Pen(out)
+        member, output = self.member, Output(out)
         match name:
             case "heartbeat":
                 self.heartbeats -= 1
-                member.heartbeat(0.0, pen)
+                member.heartbeat(0.0, output)
             case "maintain_view":
                 self.view_changes -= 1
-                member.maintain_view(0.0, pen)
+                member.maintain_view(0.0, output)
             case "look":
                 self.view_changes -= 1
-                member.look(pen)
+                member.look(output)
             case "lapse":
                 member.lease.end()
             case "leave":
                 self.leaves = False
-                member.leave(0.0, pen)
+                member.leave(0.0, output)
             case _:
                 member.seen = tuple(
                     (peer, revision, LONG_AGO if peer == M.id else since) for peer, revision, since in member.seen

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from peerlock.algorithms import AlgorithmSpec, choose
 from peerlock.check.model import Detail, Done, Inbox, Local, Model
 from peerlock.check.properties import Assertions as NoAssertionFails
-from peerlock.check.properties import Deadlock, EverybodyEnters, MutualExclusion, SomebodyWaitsWhileAnotherIsInside
+from peerlock.check.properties import Deadlock, EachNodeEnters, MutualExclusion, OneWaitsWhileAnotherIsInside
 from peerlock.check.protocols.protocol_model import Explored, apart, explored
 from peerlock.check.protocols.view_member import (
     HOME,
@@ -219,7 +219,7 @@ def explore(group: Group, max_states: int | None = None, progress: Progress | No
     model = Views(group)
     properties = [
         MutualExclusion(model), Deadlock(model), NoAssertionFails(model),
-        SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model),
+        OneWaitsWhileAnotherIsInside(model), EachNodeEnters(model),
     ]  # fmt: skip
     return explored(model, properties, max_states, progress)
 

@@ -77,7 +77,7 @@ class Shut(Wire, frozen=True):
     members: tuple[NodeId, ...]
 
 
-class Door:
+class AlgorithmOut:
     """Between a participant and its algorithm: what is sent gets the epoch and the clock."""
 
     def __init__(self, member: Member, out: Out[Wire]) -> None:
@@ -148,7 +148,7 @@ class Member(State):
     def settle(self, out: Out[Wire]) -> None:
         if self.view_change.wedged:
             return
-        match self.participant.settle(self.may_hold, Door(self, out)):
+        match self.participant.settle(self.may_hold, AlgorithmOut(self, out)):
             case "granted":
                 out.enter()
             case "request_hold":
@@ -194,7 +194,7 @@ class Member(State):
         match self.view_change.fate(message.epoch):
             case "deliver":
                 self.participant.receive(
-                    self.view_change.number(source), message.clock, message.message, Door(self, out)
+                    self.view_change.number(source), message.clock, message.message, AlgorithmOut(self, out)
                 )
                 self.settle(out)
             case "wait":
