@@ -8,37 +8,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from peerlock.mutants.quorum import (
-    AcceptsTooEarly,
-    BelievesAMinority,
-    ForgetsItsVote,
-    KeepsRenewing,
-    LeaseFromTheAnswer,
-    LeavesItToOthers,
-    NeedsNoMajority,
-    NewVotersVoteAtOnce,
-    ProposesItsOwn,
-    RemembersWhoLeft,
-    RenewsAfterAccepting,
-    SplitsNoPairs,
-    TakesInWhoIsGone,
-    VotesAtOnce,
-)
-from peerlock.mutants.sessions import ForgetsNothing, KeepsNothing, TakesDuplicates
-from peerlock.mutants.store import (
-    ComparesNoHeartbeats,
-    HasNoPatience,
-    PatienceFromTheStart,
-    RenewsWhenMarked,
-    SwapsAnyView,
-)
-from peerlock.mutants.views import (
-    DeliversOldEpochs,
-    DropsNewerEpochs,
-    NeverWedges,
-    StartsOlderEpochs,
-    StartsWithAMajority,
-)
+from peerlock.mutants import quorum, sessions, store, views
 from peerlock.node.core import Core
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
@@ -79,7 +49,7 @@ class DeliversWhatWaited(Core):
     one.
     """
 
-    views_of = DeliversOldEpochs
+    views_of = views.DeliversOldEpochs
 
     def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
         early = self.early
@@ -124,14 +94,14 @@ def _core(name: str, **parts: Any) -> type[Core]:
 
 
 PLANTED: dict[str, type[Core]] = {
-    "no acknowledgement": _core("NoAcknowledgement", sessions_of=KeepsNothing),
-    "no duplicate check": _core("NoDuplicateCheck", sessions_of=TakesDuplicates),
-    "reports from a majority only": _core("MajorityReports", views_of=StartsWithAMajority),
+    "no acknowledgement": _core("NoAcknowledgement", sessions_of=sessions.KeepsNothing),
+    "no duplicate check": _core("NoDuplicateCheck", sessions_of=sessions.TakesDuplicates),
+    "reports from a majority only": _core("MajorityReports", views_of=views.StartsWithAMajority),
     "report changed between two receivers": ReportsAnew,
     "old epochs delivered": DeliversWhatWaited,
-    "newer epochs dropped": _core("NewerEpochs", views_of=DropsNewerEpochs),
-    "no wedge before the report": _core("NoWedge", views_of=NeverWedges),
-    "older epochs started": _core("OlderEpochs", views_of=StartsOlderEpochs),
+    "newer epochs dropped": _core("NewerEpochs", views_of=views.DropsNewerEpochs),
+    "no wedge before the report": _core("NoWedge", views_of=views.NeverWedges),
+    "older epochs started": _core("OlderEpochs", views_of=views.StartsOlderEpochs),
     "holds without permission": BelievesAtOnce,
     "requests sent to the successor alone": TellsTheSuccessorAlone,
 }
@@ -142,29 +112,29 @@ PLANTED: dict[str, type[Core]] = {
 # RenewsByNameInAStore need a coincidence that 2,000 seeds do not have.
 PLANTED_LEASED: dict[str, tuple[str, dict[str, Any]]] = {
     "lease not checked": ("voters", {"core": LeaseNotChecked}),
-    "lease counted from the answer": ("voters", {"lease": LeaseFromTheAnswer}),
-    "a minority confirms a lease": ("voters", {"lease": BelievesAMinority}),
-    "voters accept before their promise has run out": ("voters", {"voter": AcceptsTooEarly}),
-    "voters renew after accepting": ("voters", {"voter": RenewsAfterAccepting}),
-    "a restarted voter votes at once": ("voters", {"voter": VotesAtOnce}),
-    "a new voter votes at once": ("voters", {"voter": NewVotersVoteAtOnce}),
-    "a voter forgets what it has accepted": ("voters", {"voter": ForgetsItsVote}),
-    "what was accepted is not proposed again": ("voters", {"voter": ProposesItsOwn}),
-    "one voter decides": ("voters", {"voter": NeedsNoMajority}),
-    "an old wish admits a peer": ("voters", {"voter": TakesInWhoIsGone}),
-    "who refuses does not propose": ("voters", {"voter": LeavesItToOthers}),
-    "voters split no pairs": ("voters", {"voter": SplitsNoPairs}),
-    "the asked voter keeps renewing": ("voters", {"voter": KeepsRenewing}),
-    "what was acknowledged is kept": ("voters", {"core": _core("KeptForGood", sessions_of=ForgetsNothing)}),
+    "lease counted from the answer": ("voters", {"lease": quorum.LeaseFromTheAnswer}),
+    "a minority confirms a lease": ("voters", {"lease": quorum.BelievesAMinority}),
+    "voters accept before their promise has run out": ("voters", {"voter": quorum.AcceptsTooEarly}),
+    "voters renew after accepting": ("voters", {"voter": quorum.RenewsAfterAccepting}),
+    "a restarted voter votes at once": ("voters", {"voter": quorum.VotesAtOnce}),
+    "a new voter votes at once": ("voters", {"voter": quorum.NewVotersVoteAtOnce}),
+    "a voter forgets what it has accepted": ("voters", {"voter": quorum.ForgetsItsVote}),
+    "what was accepted is not proposed again": ("voters", {"voter": quorum.ProposesItsOwn}),
+    "one voter decides": ("voters", {"voter": quorum.NeedsNoMajority}),
+    "an old wish admits a peer": ("voters", {"voter": quorum.TakesInWhoIsGone}),
+    "who refuses does not propose": ("voters", {"voter": quorum.LeavesItToOthers}),
+    "voters split no pairs": ("voters", {"voter": quorum.SplitsNoPairs}),
+    "the asked voter keeps renewing": ("voters", {"voter": quorum.KeepsRenewing}),
+    "what was acknowledged is kept": ("voters", {"core": _core("KeptForGood", sessions_of=sessions.ForgetsNothing)}),
     "sessions of the dead are kept": ("voters", {"core": RemembersTheDead}),
-    "voters remember who left": ("voters", {"voter": RemembersWhoLeft}),
-    "store: no patience": ("store", {"store_member": HasNoPatience}),
-    "store: patience from the start": ("store", {"store_member": PatienceFromTheStart}),
-    "store: heartbeats not compared": ("store", {"store_member": ComparesNoHeartbeats}),
-    "store: views not compared": ("store", {"memory": SwapsAnyView}),
-    "store: who is marked renews": ("store", {"store_member": RenewsWhenMarked}),
+    "voters remember who left": ("voters", {"voter": quorum.RemembersWhoLeft}),
+    "store: no patience": ("store", {"store_member": store.HasNoPatience}),
+    "store: patience from the start": ("store", {"store_member": store.PatienceFromTheStart}),
+    "store: heartbeats not compared": ("store", {"store_member": store.ComparesNoHeartbeats}),
+    "store: views not compared": ("store", {"memory": store.SwapsAnyView}),
+    "store: who is marked renews": ("store", {"store_member": store.RenewsWhenMarked}),
     "store: lease not checked": ("store", {"core": LeaseNotChecked}),
-    "store: lease counted from the answer": ("store", {"lease": LeaseFromTheAnswer}),
+    "store: lease counted from the answer": ("store", {"lease": quorum.LeaseFromTheAnswer}),
 }
 
 __all__ = ["PLANTED", "PLANTED_LEASED"]

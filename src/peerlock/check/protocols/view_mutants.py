@@ -15,13 +15,7 @@ from peerlock.algorithms import choose
 from peerlock.check.protocols.view_change import Group, Registry
 from peerlock.check.protocols.view_member import Inner, Member, Report
 from peerlock.contract import Mode, NodeId, Out, Wire
-from peerlock.mutants.views import (
-    DeliversOldEpochs,
-    DropsNewerEpochs,
-    NeverWedges,
-    StartsOlderEpochs,
-    StartsWithAMajority,
-)
+from peerlock.mutants import views
 from peerlock.node.locks.participant import Participant
 from peerlock.node.membership.view_change import ViewChange
 
@@ -126,12 +120,12 @@ class ViewMutant(Struct, frozen=True):
 
 _SK = choose("suzuki-kasami-a")
 MUTANTS = (
-    ViewMutant("reports from all", Group(_SK, member=_viewed(StartsWithAMajority), renewals=1)),
+    ViewMutant("reports from all", Group(_SK, member=_viewed(views.StartsWithAMajority), renewals=1)),
     ViewMutant("report once", Group(_SK, member=ReportsTwice, renewals=1)),
-    ViewMutant("wedge before the report", Group(_SK, member=_viewed(NeverWedges), renewals=1)),
-    ViewMutant("old epochs are dropped", Group(_SK, member=_viewed(DeliversOldEpochs), renewals=1)),
-    ViewMutant("newer messages wait", Group(_SK, member=_viewed(DropsNewerEpochs), renewals=1)),
-    ViewMutant("never an epoch older than one you know", Group(_SK, member=_viewed(StartsOlderEpochs), renewals=2)),
+    ViewMutant("wedge before the report", Group(_SK, member=_viewed(views.NeverWedges), renewals=1)),
+    ViewMutant("old epochs are dropped", Group(_SK, member=_viewed(views.DeliversOldEpochs), renewals=1)),
+    ViewMutant("newer messages wait", Group(_SK, member=_viewed(views.DropsNewerEpochs), renewals=1)),
+    ViewMutant("never an epoch older than one you know", Group(_SK, member=_viewed(views.StartsOlderEpochs), renewals=2)),
     ViewMutant("a release while wedged waits for the start", Group(_SK, member=ReleasesWhileWedged, renewals=1)),
     ViewMutant("a joiner drops its holds", Group(_SK, member=_Remembers, stops=1)),
     ViewMutant("hold only when the registry allows it", Group(_SK, member=BelievesAtOnce, stops=1)),
