@@ -9,7 +9,7 @@ reached, so what is written down is what some run can show, and all of it.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -21,8 +21,6 @@ from peerlock.contract import Mode, NodeId, Wire
 # ("received", node, source, message)
 Event: TypeAlias = tuple[Any, ...]
 Copy: TypeAlias = tuple[NodeId, Wire]  # of a request, under way to a node
-# Copies under way, times overtaken, mode, number of the request; None: the node does not wait.
-Wait: TypeAlias = tuple[tuple[Copy, ...], int, Mode, int | None] | None
 Entry: TypeAlias = tuple[NodeId, int | None, int, int, bool]  # an `OpenEntry`
 
 FORBIDDEN = object()  # what `step` returns to say that this must not happen
@@ -71,6 +69,15 @@ class OneChangeAtATime(Observer):
         return state
 
 
+class Waiting(NamedTuple):
+    """A node waits, and its request is on its way."""
+
+    mode: Mode
+    copies: tuple[Copy, ...] = ()  # under way
+    overtaken: int = 0
+    asked: int | None = None  # the number of the request
+
+
 class Overtaking(Observer):
     """How often others enter while `node` waits and all nodes that it asked have got its request.
 
@@ -90,34 +97,33 @@ class Overtaking(Observer):
             return True
         return what in ("sent", "broadcast", "received") and _asks_for(event[-1], event) == self.node
 
-    def step(self, state: Wait, events: tuple[Event, ...]) -> Hashable:
+    def step(self, state: Waiting | None, events: tuple[Event, ...]) -> Hashable:
         for event in events:
             match event[0]:
                 case "requested":
-                    state = ((), 0, event[2], None)
+                    state = Waiting(event[2])
                 case "sent" | "broadcast" if state is not None:
                     state = self._sent(state, event)
                 case "received" if state is not None:
-                    state = (_without(state[0], (event[1], event[3])), *state[1:])
+                    state = state._replace(copies=_without(state.copies, (event[1], event[3])))
                 case "entered" if event[1] == self.node:
                     state = None
-                case "entered" if state is not None and not state[0] and "write" in (state[2], event[2]):
-                    state = ((), state[1] + 1, *state[2:])
-                    self.most = max(self.most, state[1])
+                case "entered" if state is not None and not state.copies and "write" in (state.mode, event[2]):
+                    state = state._replace(overtaken=state.overtaken + 1)
+                    self.most = max(self.most, state.overtaken)
         return state
 
-    def _sent(self, state: tuple[tuple[Copy, ...], int, Mode, int | None], event: Event) -> Wait:
+    def _sent(self, state: Waiting, event: Event) -> Waiting:
         """One more copy of the request, unless it belongs to an earlier one."""
-        pending, count, mode, asked = state
         _, source, to, message = event
         number = message.asked()
         if source == self.node:
-            asked = number
-        if number != asked:
+            state = state._replace(asked=number)
+        if number != state.asked:
             return state
-        whom = to if event[0] == "broadcast" else (to,)
-        pending = tuple(sorted((*pending, *((j, message) for j in whom)), key=repr))
-        return pending, count, mode, asked
+        nodes = to if event[0] == "broadcast" else (to,)
+        copies = sorted((*state.copies, *((j, message) for j in nodes)), key=repr)
+        return state._replace(copies=tuple(copies))
 
 
 def _without(pending: tuple[Copy, ...], copy: Copy) -> tuple[Copy, ...]:

@@ -147,7 +147,11 @@ def starts(name: str) -> list[dict[NodeId, Mode]]:
     """No node inside, each node inside, and for readers every set of them."""
     found: list[dict[NodeId, Mode]] = [{}, {1: "write"}, {2: "write"}, {3: "write"}]
     if "read" in choose(name).needs.modes:
-        found += [{j: "read" for j in some} for count in THREE for some in combinations(THREE, count)]  # noqa: C420
+        for count in THREE:
+            for some in combinations(THREE, count):
+                reading: dict[NodeId, Mode] = {}
+                reading.update(dict.fromkeys(some, "read"))
+                found.append(reading)
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -33,8 +33,13 @@ class Post(Protocol):
 class ProtocolGroup(Struct, frozen=True):
     """What a `Model` asks of what it explores, as far as it is the same for all protocols."""
 
-    form: ClassVar[str] = "views"
-    needs: ClassVar[Needs] = Needs()
+    @property
+    def form(self) -> str:
+        return "views"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
 
     def blamed(self, what: str) -> AbstractContextManager[None]:
         return nullcontext()

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from copy import copy
-from typing import ClassVar, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -97,7 +97,9 @@ class Group(ProtocolGroup, frozen=True):
     member: type[QuorumMember] = QuorumMember
     lease: type[Lease] = Lease
 
-    name: ClassVar[str] = "voters"
+    @property
+    def name(self) -> str:
+        return "voters"
 
     @property
     def voters(self) -> tuple[NodeId, ...]:
@@ -295,7 +297,7 @@ class Truth(Observer):
         # decided; what went wrong.
         first = int(group.leased)
         promises = tuple(0 if voter in group.cut or voter == 4 else first for voter in group.voters)
-        self.start: Truths = (first, 0, promises, (), "")
+        self.start = (first, 0, promises, (), "")
 
     def wants(self, event: Event) -> bool:
         return event[0] in ("supported", "everybody", "ran out", "leased", "lapsed", "decided")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from copy import copy
-from typing import ClassVar, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -60,7 +60,9 @@ class StoreGroup(ProtocolGroup, frozen=True):
     lease: type[Lease] = Lease
     memory: type[MemoryStore] = MemoryStore
 
-    name: ClassVar[str] = "a store"
+    @property
+    def name(self) -> str:
+        return "a store"
 
     @property
     def view(self) -> View:
@@ -175,7 +177,7 @@ class Truth(Observer):
         # The request that m's lease rests on (0: none); the newest heartbeat of m that another
         # member has no patience with any more; the heartbeat that each request of m has written;
         # was there a view without m; the newest view; what went wrong.
-        self.start: Truths = (int(group.leased), 0, ((1, 1),), False, group.view, "")
+        self.start = (int(group.leased), 0, ((1, 1),), False, group.view, "")
 
     def wants(self, event: Event) -> bool:
         return event[0] in ("wrote", "no patience", "leased", "lapsed", "view")

@@ -25,7 +25,6 @@ away in turn.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -142,7 +141,9 @@ class Group(Struct, frozen=True):
         return replace(self, algorithm=spec)
 
     # What a `Model` asks of the algorithm that it runs.
-    form: ClassVar[str] = "views"
+    @property
+    def form(self) -> str:
+        return "views"
 
     @property
     def needs(self) -> Needs:
