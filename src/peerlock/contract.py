@@ -1,9 +1,9 @@
 """What an algorithm is.
 
-An algorithm is one node's half of a protocol, written as a state machine. A driver (simulator, checker, real network)
-owns one such object per node, calls it when something happens, and carries out what the object asked for. The object
-never waits, reads a clock, chooses at random or talks to anybody by itself, so whoever drives it decides everything that
-can vary, and every driver runs the same object.
+An algorithm is one node's half of a protocol, written as a state machine. A driver (simulator,
+checker, real network) owns one such object per node, calls it when something happens, and carries
+out what the object asked for. The object never waits, reads a clock, chooses at random or sends by
+itself, so its driver decides everything that can vary, and every driver runs the same object.
 
     driver -> algorithm                       algorithm -> driver, through `out`
     -------------------                       ----------------------------------
@@ -13,32 +13,36 @@ can vary, and every driver runs the same object.
     receive(source, message, out)             timer(name, after)
     on_timeout(name, out)                     idle()
 
-One invocation runs  idle --request--> waiting --enter--> inside --release--> ending --idle--> idle.  Most algorithms
-call `out.idle()` before `release` returns; Suzuki-Kasami B may first have to wait for REPLYs. A request before `idle` is
-the driver's error; drivers queue.
+One invocation runs  idle --request--> waiting --enter--> inside --release--> ending --idle--> idle.
+Most algorithms call `out.idle()` before `release` returns; Suzuki-Kasami B may first have to wait
+for REPLYs. A request before `idle` is the driver's error; drivers queue.
 
-An algorithm may have more inputs. `join(out)` and `leave(out)` put a node into a running group and take it out; `idle` ends
-them too, and a driver lets one node at a time come or go. `rewire(neighbours)` changes a node's neighbours while it runs.
+An algorithm may have more inputs. `join(out)` and `leave(out)` put a node into a running group and
+take it out; `idle` ends them too, and a driver lets one node at a time come or go.
+`rewire(neighbours)` changes a node's neighbours while it runs.
 
-**Starting with somebody inside.** `inside` maps the nodes that are in their critical section at the start to the mode
-they hold: nobody, one writer, or several readers. A token starts with the one inside, else at `shape.home`; in a
-permission algorithm the one inside starts inside, with priority over every new request. The papers only ever start with
-nobody inside. This one generalisation lets a group be stopped and started again around a crash without touching any
-algorithm, so it is part of the contract and every algorithm is checked from every legal `inside`.
+**Starting with nodes inside.** `inside` maps the nodes that are in their critical section at the
+start to the mode they hold: none, one writer, or several readers. A token starts with the node
+inside, else at `shape.home`; in a permission algorithm the node inside starts inside, with priority
+over every new request. The papers only ever start with no node inside. This one generalisation lets
+a group be stopped and started again around a crash without touching any algorithm, so it is part of
+the contract and every algorithm is checked from every legal `inside`.
 
-**State is a value.** Fields are declared and hold immutable values only (ints, bools, tuples, frozensets, nested states
-that are replaced and never changed), so `copy.copy` is a snapshot, `astuple` is a key, and nothing hides. A handler
-replaces fields of `self`; the driver copies where it needs the past.
+**State is a value.** Fields are declared and hold immutable values only (ints, bools, tuples,
+frozensets, nested states that are replaced and never changed), so `copy.copy` is a snapshot,
+`astuple` is a key, and nothing hides. A handler replaces fields of `self`; the driver copies where
+it needs the past.
 
-**Nodes are numbers**, as in the papers: 1 to N, or any positive integers where an algorithm works with names alone. What
-a number stands for (a host, a process, a city of a map) is the driver's business.
+**Nodes are numbers**, as in the papers: 1 to N, or any positive integers where an algorithm works
+with names alone. What a number stands for (a host, a process, a city of a map) is the driver's
+business.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
@@ -47,10 +51,11 @@ from msgspec.structs import astuple
 
 NodeId: TypeAlias = int
 Mode: TypeAlias = Literal["read", "write"]
-Row: TypeAlias = tuple[int, ...]  # an array of the papers, indexed by node number; slot 0 is nobody's
-Key: TypeAlias = tuple[Any, ...]  # a state as a plain tuple: to hash, to compare, to store
+Row: TypeAlias = tuple[int, ...]  # an array of the papers, indexed by node number; slot 0 is unused
+Key: TypeAlias = tuple[Hashable, ...]  # a state as a plain tuple: to hash, to compare, to store
 
-NOBODY: Mapping[NodeId, Mode] = {}
+Inside: TypeAlias = Mapping[NodeId, Mode]  # the nodes that start inside, and in which mode
+NOBODY: Inside = {}
 
 
 def row(nodes: Iterable[NodeId], value: int) -> Row:
@@ -64,7 +69,7 @@ def put(values: Row, index: NodeId, value: int) -> Row:
 
 
 V = TypeVar("V")
-Book: TypeAlias = tuple[tuple[NodeId, V], ...]  # an array indexed by name where nobody knows all names; sorted by name
+Book: TypeAlias = tuple[tuple[NodeId, V], ...]  # an array indexed by name where no node knows all names; sorted
 
 
 def look(book: Book[V], name: NodeId, absent: V) -> V:
@@ -90,21 +95,21 @@ def kind_of(message: type[Wire]) -> str:
 
 
 class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """A message. Subclass `Ask` or `Grant` where they fit: they tell the metrics which entry a message belongs to.
+    """A message. Subclass `Ask` or `Grant` where they fit: they say which entry pays.
 
-    A tag (`tag=1`) is the message's number on the wire; it outlives a change of name. Charging, for all algorithms
-    alike: requests and their relays charge the entry of their origin, replies and hops of a token charge the node they
-    are bound for, everything else is overhead.
+    A tag (`tag=1`) is the message's number on the wire; it outlives a change of name. Charging, for
+    all algorithms alike: requests and their relays charge the entry of their origin, replies and
+    hops of a token charge the node they are bound for, everything else is overhead.
     """
 
     called: ClassVar[str] = ""  # the paper's name, where the class's own name does not give it
 
     def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
-        """The node whose entry pays for this message; None: nobody's, it is overhead."""
+        """The node whose entry pays for this message; None: it is overhead."""
         return None
 
     def asked(self) -> int | None:
-        """For requests that others pass on: a number that tells the requests of one origin apart."""
+        """For requests that others pass on: tells the requests of one origin apart."""
         return None
 
     @property
@@ -116,8 +121,8 @@ class Wire(Struct, frozen=True, array_like=True, tag=True, gc=False):
 class Ask(Wire, frozen=True):
     """A request: its sender pays."""
 
-    # Does a request say everything that earlier ones of its sender said? Then a node that does not answer, and is not waited
-    # for, need not be kept more than the last one.
+    # Does a request say everything that earlier ones of its sender said? Then a node that does not
+    # answer, and is not waited for, need not be kept more than the last one.
     supersedes: ClassVar[bool] = False
 
     def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
@@ -125,16 +130,17 @@ class Ask(Wire, frozen=True):
 
 
 class Grant(Wire, frozen=True):
-    """A reply, or the token: whom it is bound for pays."""
+    """A reply, or the token: the node that it is bound for pays."""
 
     def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         return to
 
     def successor(self) -> NodeId | None:
-        """Who gets it after whom it is sent to, if its sender knows that.
+        """The node that gets it after the one it is sent to, if the sender knows that.
 
-        With an answer an algorithm promises that a request of that sender may be sent to the successor alone: the others
-        hear of it late or, once it has been granted, not at all. `None` promises nothing.
+        With an answer an algorithm promises that a request of that sender may be sent to the
+        successor alone: the others hear of it late or, once it has been granted, not at all. `None`
+        promises nothing.
         """
         return None
 
@@ -150,23 +156,23 @@ class Out(Protocol[M_contra]):
         """One message to one node, never to oneself."""
 
     def broadcast(self, to: Iterable[NodeId], message: M_contra) -> None:
-        """The same message to all of `to`, who are all the others: one message where the network can do that, else one each."""
+        """The same message to all others: one where the network can do that, else one per node."""
 
     def enter(self) -> None:
         """The critical section is this node's from now on, until the driver calls `release`."""
 
     def timer(self, name: str, after: float) -> None:
-        """Call `on_timeout(name)` once, `after` units of time from now; the same name again replaces the earlier one."""
+        """Call `on_timeout(name)` once, after this time; the same name again replaces the earlier."""
 
     def idle(self) -> None:
         """The invocation is over: the driver may call `request` again."""
 
 
 class Members(Struct, frozen=True):
-    """A complete network: everybody knows everybody."""
+    """A complete network: every node knows every other."""
 
     all: tuple[NodeId, ...]
-    home: NodeId  # where a token starts when nobody is inside
+    home: NodeId  # where a token starts when no node is inside
     delay_bound: float | None = None  # no message takes longer; None: nothing is known
 
     def others(self, me: NodeId) -> tuple[NodeId, ...]:
@@ -174,7 +180,7 @@ class Members(Struct, frozen=True):
 
 
 class Ring(Struct, frozen=True):
-    """A ring: a process knows who is to its left and who is to its right."""
+    """A ring: a process knows its left and its right neighbour."""
 
     left: NodeId
     right: NodeId
@@ -196,7 +202,7 @@ class Needs(Struct, frozen=True):
 
     shape: type[Members] | type[Ring] | type[Neighbours] = Members
     delay_bound: bool = False  # is correct only if no message takes longer than a known time
-    broadcast: bool = False  # is meant for a network where one message reaches everybody
+    broadcast: bool = False  # is meant for a network where one message reaches all nodes
     fifo: bool = False  # is correct only if messages between two nodes arrive in the order sent
     modes: tuple[Mode, ...] = ("write",)
 
@@ -220,14 +226,15 @@ class State(Struct):
     def key(self) -> Key:
         return astuple(self)
 
-    def on_timeout(self, name: str, out: Out[Any]) -> None:
+    def on_timeout(self, name: str, out: Out[Wire]) -> None:
         raise AssertionError(f"{type(self).__name__} sets no timer, yet {name!r} fired")
 
     def after(self, older: int) -> None:
-        """The next request of this node comes after so many of others that are older: they were made before the start.
+        """The next request of this node comes after so many older ones of others.
 
-        An algorithm that orders requests by numbers starts counting there. It is a matter of fairness alone: the algorithm
-        must be safe whatever the nodes are told here.
+        They were made before the start. An algorithm that orders requests by numbers starts
+        counting there. It is a matter of fairness alone: the algorithm must be safe whatever the
+        nodes are told here.
         """
 
 
@@ -238,7 +245,7 @@ class Algorithm(Protocol[M]):
 
     @classmethod
     def start(cls, *args: Any, **options: Any) -> Self:
-        """start(me, shape, inside=NOBODY, *, OPTION=VALUE ...): the shape is the one that `needs` says."""
+        """start(me, shape, inside=NOBODY, *, OPTION=VALUE ...), the shape as `needs` says."""
         ...
 
     def request(self, mode: Mode, out: Out[M]) -> None: ...
@@ -252,6 +259,9 @@ class Algorithm(Protocol[M]):
     def after(self, older: int) -> None: ...
 
     def key(self) -> Key: ...
+
+
+AnyAlgorithm: TypeAlias = Algorithm[Any]  # whatever its messages are
 
 
 class Effects:
@@ -285,6 +295,6 @@ class Effects:
 
 
 __all__ = [
-    "NOBODY", "Algorithm", "Ask", "Book", "Effects", "Grant", "Key", "Members", "Mode", "Needs", "Neighbours", "NodeId", "Out",
-    "Ring", "Row", "Shape", "State", "Wire", "kind_of", "look", "note", "put", "row", "strike",
+    "NOBODY", "Algorithm", "AnyAlgorithm", "Ask", "Book", "Effects", "Grant", "Inside", "Key", "Members", "Mode", "Needs",
+    "Neighbours", "NodeId", "Out", "Ring", "Row", "Shape", "State", "Wire", "kind_of", "look", "note", "put", "row", "strike",
 ]  # fmt: skip

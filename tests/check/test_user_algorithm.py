@@ -347,7 +347,7 @@ def test_the_second_look_does_not_count(file: Path) -> None:
     assert (outcome.states, outcome.transitions) == (869, 1_800)
     twice = Model(find(f"{file}:Central"), dict.fromkeys((1, 2), Members((1, 2), 1)), [1, 1])
     once = Model(twice.spec, dict.fromkeys((1, 2), Members((1, 2), 1)), [1, 1])
-    once.doubts = False
+    once.own = None
     for model in (once, twice):
         Search(model, Checks(standard(model))).run()
     assert once.handler_calls == twice.handler_calls

@@ -1,9 +1,10 @@
 """The catalogue: every algorithm of the five papers, by name.
 
-An entry says where the algorithm is printed, what it needs, what it is claimed to cost, and in which forms it exists. Most
-have the one form `standard`. Where the printed text fails its own claims there are two: `repaired`, which is what a user
-gets, and `as_printed`, to study and to check. Where a paper says that procedures must be indivisible, or forgets to, the option
-`cut` gives a third one, `divided`, whose procedures are interrupted at the places named.
+An entry says where the algorithm is printed, what it needs, what it is claimed to cost, and in
+which forms it exists. Most have the one form `standard`. Where the printed text fails its own
+claims there are two: `repaired`, which is what a user gets, and `as_printed`, to study and to
+check. Where a paper says that procedures must be indivisible, or forgets to, the option `cut` gives
+a third one, `divided`, whose procedures are interrupted at the places named.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import difflib
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, TypeAlias, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -38,8 +39,10 @@ from peerlock.algorithms import (
     suzuki_kasami_b,
     suzuki_kasami_b_as_printed,
 )  # fmt: skip
-from peerlock.contract import NOBODY, Algorithm, Members, Mode, Needs, Neighbours, NodeId, Ring, Shape, Wire
+from peerlock.contract import NOBODY, AnyAlgorithm, Inside, Members, Needs, Neighbours, NodeId, Ring, Shape, Wire
 from peerlock.errors import ContractError, PeerlockError, UnknownAlgorithm, UsageError
+
+Option: TypeAlias = bool | int | float | str | tuple[int, ...] | None
 
 
 class Size(Struct, frozen=True):
@@ -53,7 +56,7 @@ class Size(Struct, frozen=True):
 
 
 class Cost(Struct, frozen=True):
-    """Messages an entry, as the paper claims them: in words, and as the least and the most for a given size."""
+    """Messages per entry, as the paper claims: in words, and the least and the most by size."""
 
     words: str
     bounds: Callable[[Size], tuple[int, int] | None]
@@ -63,13 +66,13 @@ class Entry(Struct, frozen=True):
     name: str
     paper: str
     year: int
-    forms: Mapping[str, type[Algorithm[Any]]]
+    forms: Mapping[str, type[AnyAlgorithm]]
     claimed: Cost | None = None
     # A message serves many entries, so only the mean number of messages an entry means anything.
     mean_only: bool = False
     options: tuple[str, ...] = ()
     # With procedures that can be interrupted; the option `cut` says where.
-    divided: type[Algorithm[Any]] | None = None
+    divided: type[AnyAlgorithm] | None = None
 
     @property
     def needs(self) -> Needs:
@@ -77,11 +80,11 @@ class Entry(Struct, frozen=True):
 
 
 class AlgorithmSpec(Struct, frozen=True):
-    """An algorithm in one of its forms with its options filled in: what a driver needs to start nodes."""
+    """An algorithm in one form with its options: what a driver needs to start nodes."""
 
     name: str
     form: str
-    algorithm: type[Algorithm[Any]]
+    algorithm: type[AnyAlgorithm]
     options: Mapping[str, Any] = {}
     claimed: Cost | None = None
     mean_only: bool = False
@@ -90,7 +93,7 @@ class AlgorithmSpec(Struct, frozen=True):
     def needs(self) -> Needs:
         return self.algorithm.needs
 
-    def start(self, me: NodeId, shape: Shape, inside: Mapping[NodeId, Mode] = NOBODY) -> Any:
+    def start(self, me: NodeId, shape: Shape, inside: Inside = NOBODY) -> Any:
         return self.algorithm.start(me, shape, inside, **self.options)
 
     @contextmanager
@@ -112,8 +115,8 @@ class AlgorithmSpec(Struct, frozen=True):
 class TokenByFirstPass(first_pass.FirstPass):
     """The Appendix's token made by one pass of the algorithm of 1981."""
 
-    First: ClassVar[type[Algorithm[Any]]] = ricart_agrawala.RicartAgrawala
-    Then: ClassVar[type[Algorithm[Any]]] = ricart_agrawala_token.RicartAgrawalaToken
+    First: ClassVar[type[AnyAlgorithm]] = ricart_agrawala.RicartAgrawala
+    Then: ClassVar[type[AnyAlgorithm]] = ricart_agrawala_token.RicartAgrawalaToken
     FirstMessages: ClassVar[tuple[type[Wire], ...]] = (ricart_agrawala.Request, ricart_agrawala.Reply)
 
 
@@ -174,7 +177,7 @@ _ENTRIES = (
 CATALOGUE: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 
-def choose(name: str, *, as_printed: bool = False, **options: Any) -> AlgorithmSpec:
+def choose(name: str, *, as_printed: bool = False, **options: Option) -> AlgorithmSpec:
     """The algorithm of that name, in the form that a user gets or as printed, with its options."""
     entry = CATALOGUE.get(name)
     if entry is None:
@@ -202,7 +205,7 @@ def choose(name: str, *, as_printed: bool = False, **options: Any) -> AlgorithmS
     return AlgorithmSpec(name, form, algorithm, check_options(name, algorithm, options), claimed, entry.mean_only)
 
 
-def check_options(name: str, algorithm: type[Algorithm[Any]], options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(name: str, algorithm: type[AnyAlgorithm], options: Mapping[str, Option]) -> dict[str, Option]:
     """The options in the types that `start` asks for."""
     try:
         hints = get_type_hints(algorithm.start)
@@ -211,7 +214,7 @@ def check_options(name: str, algorithm: type[Algorithm[Any]], options: Mapping[s
     return {option: typed(name, option, value, hints.get(option, Any)) for option, value in options.items()}
 
 
-def typed(name: str, option: str, value: Any, hint: Any) -> Any:
+def typed(name: str, option: str, value: Option, hint: Any) -> Any:
     if isinstance(value, int) and "tuple[int" in str(hint):
         value = (value,)
     try:

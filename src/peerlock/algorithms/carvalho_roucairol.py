@@ -1,18 +1,19 @@
 """Carvalho and Roucairol 1983: Ricart and Agrawala's algorithm with permissions that last.
 
-A REPLY from j is a permission that stays valid until we give one to j: as far as j is concerned we may enter again and
-again. So a node asks only those whose permission it does not have, and the last one inside needs nobody.
+A REPLY from j is a permission that stays valid until we give one to j: as far as j is concerned we
+may enter again and again. So a node asks only those whose permission it does not have, and the last
+one inside asks none.
 
-The figure's three tests exclude each other; here they are one `if` with its branches. REQUEST-RESOURCE ends in one step
-with the end of its wait: `Waiting` becomes false and `Using` true when the last permission arrives.
+The figure's three tests exclude each other; here they are one `if` with its branches.
+REQUEST-RESOURCE ends in one step with the end of its wait: `Waiting` becomes false and `Using` true
+when the last permission arrives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, State
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, State
 
 
 class Request(Ask, frozen=True, tag=1):
@@ -39,7 +40,7 @@ class CarvalhoRoucairol(State):
     waiting: bool = False
 
     @classmethod
-    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY) -> Self:
         others = shape.others(me)
         return cls(me, others, a=frozenset(others), using=True) if me in inside else cls(me, others)
 

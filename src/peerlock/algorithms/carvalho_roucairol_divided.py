@@ -1,20 +1,19 @@
-"""Carvalho and Roucairol 1983, statement by statement: why the procedures must be indivisible (CR-INDIV).
+"""Carvalho and Roucairol 1983, statement by statement: why procedures are indivisible (CR-INDIV).
 
-`cut` says before which statements a procedure is interrupted. Our_Sequence_Number keeps its last value when nobody waits, as in
-the figure: here it can matter.
+`cut` says before which statements a procedure is interrupted. Our_Sequence_Number keeps its last
+value when the node does not wait, as in the figure: here it can matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Never, Self
 
 from peerlock.algorithms.carvalho_roucairol import Message, Reply, Request
 from peerlock.algorithms.interruptible import Divided, Process
-from peerlock.contract import Members, Mode, NodeId, Out
+from peerlock.contract import Inside, Members, Mode, NodeId, Out
 
 
-class CarvalhoRoucairolDivided(Divided, kw_only=True):
+class CarvalhoRoucairolDivided(Divided[Message, Never], kw_only=True):
     statements: ClassVar[tuple[str, ...]] = (
         "our_number", "ask", "send_request", "waiting_false", "using_true",
         "look", "send_reply",
@@ -32,7 +31,7 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
     j: int = 0  # how many the user's loop has looked at
 
     @classmethod
-    def prepare(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode], cut: tuple[str, ...]) -> Self:
+    def prepare(cls, me: NodeId, shape: Members, inside: Inside, cut: tuple[str, ...]) -> Self:
         others = shape.others(me)
         return cls(me=me, others=others, cut=cut, a=frozenset(others if me in inside else ()), using=me in inside)
 
@@ -43,16 +42,16 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
         self.waiting = True
         self.run("user", "our_number", out)
 
-    def our_number(self, who: Process, out: Out[Message]) -> str:
+    def our_number(self, process: Process, out: Out[Message]) -> str:
         """Our_Sequence_Number := Hgst_Sequence_Number + 1"""
         self.our_sequence_number, self.j = self.hgst_sequence_number + 1, 0
         return "ask"
 
-    def ask(self, who: Process, out: Out[Message]) -> str:
+    def ask(self, process: Process, out: Out[Message]) -> str:
         """if not A[j] then, for one j"""
         return "send_request" if self.others[self.j] not in self.a else self.after_ask()
 
-    def send_request(self, who: Process, out: Out[Message]) -> str:
+    def send_request(self, process: Process, out: Out[Message]) -> str:
         """send REQUEST(Our_Sequence_Number, ME) to j"""
         out.send(self.others[self.j], Request(self.our_sequence_number))
         return self.after_ask()
@@ -71,12 +70,12 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
         self.waits = False
         return "waiting_false"
 
-    def waiting_false(self, who: Process, out: Out[Message]) -> str:
+    def waiting_false(self, process: Process, out: Out[Message]) -> str:
         """Waiting := false"""
         self.waiting = False
         return "using_true"
 
-    def using_true(self, who: Process, out: Out[Message]) -> str:
+    def using_true(self, process: Process, out: Out[Message]) -> str:
         """Using := true"""
         self.using = True
         out.enter()
@@ -89,7 +88,7 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
         self.using, self.j = False, 0
         self.run("user", "look", out)
 
-    def look(self, who: Process, out: Out[Message]) -> str:
+    def look(self, process: Process, out: Out[Message]) -> str:
         """if Reply_Deferred[j] then A[j] := Reply_Deferred[j] := false, for one j"""
         j = self.others[self.j]
         if j in self.reply_deferred:
@@ -97,7 +96,7 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
             return "send_reply"
         return self.after_look(out)
 
-    def send_reply(self, who: Process, out: Out[Message]) -> str:
+    def send_reply(self, process: Process, out: Out[Message]) -> str:
         """send REPLY(ME) to j"""
         out.send(self.others[self.j], Reply())
         return self.after_look(out)
@@ -115,65 +114,61 @@ class CarvalhoRoucairolDivided(Divided, kw_only=True):
     def receive(self, source: NodeId, message: Message, out: Out[Message]) -> None:
         self.to_be_treated(source, message, out)
 
-    def first_statement(self, message: Any) -> str:
+    def first_statement(self, message: Message) -> str:
         return "hgst" if isinstance(message, Request) else "permitted"
 
-    def permitted(self, who: Process, out: Out[Message]) -> str:
+    @property
+    def their_sequence_number(self) -> int:
+        assert isinstance(self.message, Request)
+        return self.message.n
+
+    def permitted(self, process: Process, out: Out[Message]) -> str:
         """A[j] := true"""
-        assert self.treated is not None
-        self.a |= {self.treated[0]}
+        self.a |= {self.source}
         self.run("user", self.wait_over(), out)
         return ""
 
-    def hgst(self, who: Process, out: Out[Message]) -> str:
+    def hgst(self, process: Process, out: Out[Message]) -> str:
         """Hgst_Sequence_Number := max(Hgst_Sequence_Number, Their_Sequence_Number)"""
-        assert self.treated is not None
-        self.hgst_sequence_number = max(self.hgst_sequence_number, self.treated[1].n)
+        self.hgst_sequence_number = max(self.hgst_sequence_number, self.their_sequence_number)
         return "our_priority"
 
-    def our_priority(self, who: Process, out: Out[Message]) -> str:
+    def our_priority(self, process: Process, out: Out[Message]) -> str:
         """Our_Priority := (Their_Sequence_Number, j) > (Our_Sequence_Number, ME)"""
-        assert self.treated is not None
-        j, message = self.treated
-        self.priority = (message.n, j) > (self.our_sequence_number, self.me)
+        self.priority = (self.their_sequence_number, self.source) > (self.our_sequence_number, self.me)
         return "first_if"
 
-    def first_if(self, who: Process, out: Out[Message]) -> str:
+    def first_if(self, process: Process, out: Out[Message]) -> str:
         """if Using or (Waiting and Our_Priority) then"""
         return "reply_deferred_true" if self.using or (self.waiting and self.priority) else "second_if"
 
-    def reply_deferred_true(self, who: Process, out: Out[Message]) -> str:
+    def reply_deferred_true(self, process: Process, out: Out[Message]) -> str:
         """Reply_Deferred[j] := true"""
-        assert self.treated is not None
-        self.reply_deferred |= {self.treated[0]}
+        self.reply_deferred |= {self.source}
         return "second_if"
 
-    def second_if(self, who: Process, out: Out[Message]) -> str:
+    def second_if(self, process: Process, out: Out[Message]) -> str:
         """if not (Using or Waiting) or (Waiting and not A[j] and not Our_Priority) then"""
-        assert self.treated is not None
-        j = self.treated[0]
+        j = self.source
         if not (self.using or self.waiting) or (self.waiting and j not in self.a and not self.priority):
             return "reply"
         return "third_if"
 
-    def reply(self, who: Process, out: Out[Message]) -> str:
+    def reply(self, process: Process, out: Out[Message]) -> str:
         """A[j] := false; send REPLY(ME) to j"""
-        assert self.treated is not None
-        self.a -= {self.treated[0]}
-        out.send(self.treated[0], Reply())
+        self.a -= {self.source}
+        out.send(self.source, Reply())
         return "third_if"
 
-    def third_if(self, who: Process, out: Out[Message]) -> str:
+    def third_if(self, process: Process, out: Out[Message]) -> str:
         """if Waiting and A[j] and not Our_Priority then"""
-        assert self.treated is not None
-        again = self.waiting and self.treated[0] in self.a and not self.priority
+        again = self.waiting and self.source in self.a and not self.priority
         self.priority = False
         return "ask_again" if again else ""
 
-    def ask_again(self, who: Process, out: Out[Message]) -> str:
+    def ask_again(self, process: Process, out: Out[Message]) -> str:
         """A[j] := false; send REPLY(ME) to j; send REQUEST(Our_Sequence_Number, ME) to j"""
-        assert self.treated is not None
-        j = self.treated[0]
+        j = self.source
         self.a -= {j}
         out.send(j, Reply())
         out.send(j, Request(self.our_sequence_number))

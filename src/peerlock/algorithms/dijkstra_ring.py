@@ -1,23 +1,24 @@
 """Dijkstra 1983 (EWD851): a token on a ring, called by signals.
 
-Signals run to the right and call the token, which runs to the left. A process that a signal has passed is black and
-owes the token to its left; sending the token on makes it white again. Nothing moves while nobody wants to enter.
+Signals run to the right and call the token, which runs to the left. A process that a signal has
+passed is black and owes the token to its left; sending the token on makes it white again. Nothing
+moves while no process wants to enter.
 
-The note's processes come out of their noncritical section by themselves; here the driver's `request` is that moment.
-A connection belongs to one pair of neighbours in one order: with two processes there are two of them, a signal and the
-token travel on different ones, and that is why `receive` can tell them apart by their kind alone.
+The note's processes come out of their noncritical section by themselves; here the driver's
+`request` is that moment. A connection belongs to one pair of neighbours in one order: with two
+processes there are two of them, a signal and the token travel on different ones, and that is why
+`receive` can tell them apart by their kind alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Mode, Needs, NodeId, Out, Ring, State
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Mode, Needs, NodeId, Out, Ring, State
 
 
 class Signal(Ask, frozen=True, tag=1):
-    """A signal to the right: somebody at the sender, or to its left, waits for the token."""
+    """A signal to the right: the sender, or a process to its left, waits for the token."""
 
 
 class Token(Grant, frozen=True, tag=2):
@@ -37,7 +38,7 @@ class DijkstraRing(State):
     black: bool = False
 
     @classmethod
-    def start(cls, me: NodeId, shape: Ring, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Ring, inside: Inside = NOBODY) -> Self:
         holds_token = me in (inside or {shape.home})
         return cls(shape.left, shape.right, holds_token, "critical" if me in inside else "noncritical")
 

@@ -1,28 +1,29 @@
 """Helary, Plouzeau and Raynal 1986: a token on any connected network.
 
-A request floods the network: whoever gets it for the first time passes it on to those neighbours that, as far as the
-message tells (`already_seen`), have not got it. Everybody remembers from which neighbour each request came, so the token
-finds its way back to the requester along the request's own path. No process knows more than its neighbours' names.
-`lud` travels with the token: the clock of each process when it last gave the token away; a request (i, t) with
-lud[i] >= t has been satisfied.
+A request floods the network: a process that gets it for the first time passes it on to those
+neighbours that, as far as the message tells (`already_seen`), have not got it. Each process
+remembers from which neighbour each request came, so the token finds its way back to the requester
+along the request's own path. No process knows more than its neighbours' names. `lud` travels with
+the token: the clock of each process when it last gave the token away; a request (i, t) with lud[i]
+>= t has been satisfied.
 
-`req_array[via]` of the paper lists the requests that came from neighbour `via`. It holds at most one request of each
-origin, so it is kept here by origin: (req_origin, (req_time, via)).
+`req_array[via]` of the paper lists the requests that came from neighbour `via`. It holds at most
+one request of each origin, so it is kept here by origin: (req_origin, (req_time, via)).
 
 As printed the text fails twice, and `HelaryPlouzeauRaynal` repairs both:
 
-1. min(X) is defined on couples (origin, time) and compares origins first, so a process with a small name overtakes one
-   with a large name for ever: Theorem 3 (no starvation) fails. Its proof, and section 3 (iv), order by age. Repair:
-   compare times first.
-2. A process deletes a request when the token passes it on its way to the origin. A copy of that request that arrives
-   later by another path is then taken for a new one, stored, and flooded once more: a line can be crossed more than
-   twice, and the claimed 2e request messages are exceeded. The figure's own comment says "the youngest that Pi ever
-   received". Repair: do not delete. A satisfied request is not served again because of `lud`.
+1. min(X) is defined on couples (origin, time) and compares origins first, so a process with a small
+   name overtakes one with a large name for ever: Theorem 3 (no starvation) fails. Its proof, and
+   section 3 (iv), order by age. Repair: compare times first.
+2. A process deletes a request when the token passes it on its way to the origin. A copy of that
+   request that arrives later by another path is then taken for a new one, stored, and flooded once
+   more: a line can be crossed more than twice, and the claimed 2e request messages are exceeded.
+   The figure's own comment says "the youngest that Pi ever received". Repair: do not delete. A
+   satisfied request is not served again because of `lud`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
 from peerlock.contract import (
@@ -30,6 +31,7 @@ from peerlock.contract import (
     Ask,
     Book,
     Grant,
+    Inside,
     Mode,
     Needs,
     Neighbours,
@@ -81,7 +83,7 @@ class AsPrinted(State):
     lud: Book[int] = ()  # an absent name reads as -1; owner only
 
     @classmethod
-    def start(cls, me: NodeId, shape: Neighbours, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Neighbours, inside: Inside = NOBODY) -> Self:
         return cls(me, shape.names, token_here=me in (inside or {shape.home}), in_cs=me in inside)
 
     def request(self, mode: Mode, out: Out[Message]) -> None:

@@ -1,18 +1,19 @@
 """Ricart and Agrawala 1981, variation: broadcast messages.
 
-Where the network can carry one message to everybody, a REQUEST is one message: N an entry instead of 2(N-1).
+Where the network can carry one message to all nodes, a REQUEST is one message: N per entry instead
+of 2(N-1).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from peerlock.algorithms.ricart_agrawala import Request, RicartAgrawala
+from peerlock.algorithms.ricart_agrawala import Message, Request, RicartAgrawala
 from peerlock.contract import Needs, Out
 
 
 class RicartAgrawalaBroadcast(RicartAgrawala):
     needs: ClassVar[Needs] = Needs(broadcast=True)
 
-    def ask(self, out: Out[Any]) -> None:
+    def ask(self, out: Out[Message]) -> None:
         out.broadcast(self.others, Request(self.our_sequence_number))

@@ -1,17 +1,16 @@
 """Ricart and Agrawala 1981, variation: establishing priority.
 
-Low-priority nodes count up by large increments, high-priority nodes by small ones. Any increment of at least 1 keeps
-the algorithm safe: a request made after a REQUEST was received still has the larger number. Without `increments`,
-node j counts up by j: node 1 has the highest priority.
+Low-priority nodes count up by large increments, high-priority nodes by small ones. Any increment of
+at least 1 keeps the algorithm safe: a request made after a REQUEST was received still has the
+larger number. Without `increments`, node j counts up by j: node 1 has the highest priority.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 from peerlock.algorithms.ricart_agrawala import RicartAgrawala
-from peerlock.contract import NOBODY, Members, Mode, NodeId
+from peerlock.contract import NOBODY, Inside, Members, NodeId
 from peerlock.errors import UsageError
 
 
@@ -20,14 +19,9 @@ class RicartAgrawalaPriority(RicartAgrawala):
 
     @classmethod
     def start(
-        cls,
-        me: NodeId,
-        shape: Members,
-        inside: Mapping[NodeId, Mode] = NOBODY,
-        *,
-        own_counts: bool = False,
-        increments: tuple[int, ...] | None = None,
-    ) -> Self:
+        cls, me: NodeId, shape: Members, inside: Inside = NOBODY, *,
+        own_counts: bool = False, increments: tuple[int, ...] | None = None,
+    ) -> Self:  # fmt: skip
         """`increments`: one number a node, in the order of `shape.all`."""
         node = super().start(me, shape, inside, own_counts=own_counts)
         if increments is None:
@@ -41,7 +35,7 @@ class RicartAgrawalaPriority(RicartAgrawala):
         return node
 
     def after(self, older: int) -> None:
-        """Increments differ by less than the number of nodes, unless `increments` says otherwise."""
+        """Increments differ by less than the number of nodes, unless the option says otherwise."""
         super().after(older * (len(self.others) + 1))
 
     def next_number(self) -> int:

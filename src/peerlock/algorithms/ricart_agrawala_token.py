@@ -1,18 +1,19 @@
-"""Ricart and Agrawala 1983: the explicit-token algorithm, Appendix of the authors' response to Carvalho and Roucairol.
+"""Ricart and Agrawala 1983: the explicit-token algorithm, in the Appendix of their response.
 
-Nearly Suzuki and Kasami's Algorithm A, found independently. There is no queue: who gives the token away looks for the
-next waiting node from its own number upwards, round and round, and this order is what keeps anybody from starving.
+Nearly Suzuki and Kasami's Algorithm A, found independently. There is no queue: a node that gives
+the token away looks for the next waiting node from its own number upwards, round and round, and
+this order is what keeps nodes from starving.
 
-The Appendix prints no initial values for the arrays; they start at 0. Its token starts at process 1, here at
-`shape.home`; making it by one pass of Ricart and Agrawala's first algorithm is the combinator `first_pass`.
+The Appendix prints no initial values for the arrays; they start at 0. Its token starts at process
+1, here at `shape.home`; making it by one pass of Ricart and Agrawala's first algorithm is the
+combinator `first_pass`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, Row, State, put, row
 
 
 class Request(Ask, frozen=True, tag=3):
@@ -42,7 +43,7 @@ class RicartAgrawalaToken(State):
     in_critical_section: bool = False
 
     @classmethod
-    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY) -> Self:
         others = sorted(shape.others(me), key=lambda j: (j < me, j))
         node = cls(me, tuple(others), row(shape.all, 0))
         if me in (inside or {shape.home}):
@@ -83,7 +84,8 @@ class RicartAgrawalaToken(State):
             if self.request_data[j] > self.token_data[j]:
                 out.send(j, Token(self.token_data))
                 # The figure goes on with have_token false, and the rest of its loop does nothing.
-                # It also keeps a stale token_data; forgetting it makes equal situations equal states.
+                # It also keeps a stale token_data; forgetting it makes equal situations equal
+                # states.
                 self.have_token, self.token_data = False, ()
                 return
 

@@ -1,23 +1,23 @@
 """Suzuki and Kasami 1985, Figure 1: Algorithm A.
 
-One PRIVILEGE wanders from node to node. Who wants it tells everybody, once: REQUEST(j, n) to all others. The privilege
-carries LN, the number of each node's last granted request, so its holder can tell who is waiting: j is, exactly if
-RN[j] = LN[j] + 1; and Q, the queue of those known to wait. Numbers grow without bound; Algorithm B mends that.
+One PRIVILEGE wanders from node to node. A node that wants it tells all others, once: REQUEST(j, n).
+The privilege carries LN, the number of each node's last granted request, so its holder can tell
+which nodes wait: j does, exactly if RN[j] = LN[j] + 1; and Q, the queue of those known to wait.
+Numbers grow without bound; Algorithm B mends that.
 
-The figure's P1 spans the wait and the critical section. Here it is cut at both: `request` runs to the wait,
-`on_privilege` is what ends it, `release` is what follows "Critical Section".
+The figure's P1 spans the wait and the critical section. Here it is cut at both: `request` runs to
+the wait, `on_privilege` is what ends it, `release` is what follows "Critical Section".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, Row, State, put, row
 
 
 class Request(Ask, frozen=True, tag=1):
-    """REQUEST(j, n): node j, the sender, asks for the privilege for the n-th time, counted from 0."""
+    """REQUEST(j, n): node j, the sender, asks for the n-th time, counted from 0."""
 
     supersedes: ClassVar[bool] = True
 
@@ -31,8 +31,9 @@ class Privilege(Grant, frozen=True, tag=2):
     ln: Row
 
     def successor(self) -> NodeId | None:
-        """The first of Q has the privilege after the one it is sent to, and puts whoever it has heard of into Q. A
-        REQUEST(j, n) that was granted says nothing to anybody: LN[j] is n by then, and RN[j] is a maximum.
+        """The first of Q has the privilege after the one it is sent to, and puts every node that it
+        has heard of into Q. A REQUEST(j, n) that was granted has no effect: LN[j] is n by then, and
+        RN[j] is a maximum.
         """
         return self.q[0] if self.q else None
 
@@ -50,7 +51,7 @@ class SuzukiKasamiA(State):
     requesting: bool = False  # waiting or inside
 
     @classmethod
-    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY) -> Self:
         start = row(shape.all, -1)
         if me not in (inside or {shape.home}):
             return cls(me, shape.others(me), start)

@@ -1,20 +1,20 @@
 """Suzuki and Kasami 1985, Figure 2: Algorithm B, as printed.
 
-Algorithm A with request numbers counted modulo L, for any L >= 2. The L requests of a node with the numbers 0 to L-1
-are a *round*. A node that has got all L of somebody's round sends REPLY, and at the end of its round a node keeps the
-privilege until it has a REPLY from everybody, so that requests of two rounds never are under way together.
+Algorithm A with request numbers counted modulo L, for any L >= 2. The L requests of a node with the
+numbers 0 to L-1 are a *round*. A node that has got all L of another's round sends REPLY, and at the
+end of its round a node keeps the privilege until it has a REPLY from all others, so that requests
+of two rounds never are under way together.
 
-This is the figure, errors included: it fails in two ways, which `suzuki_kasami_b` describes and repairs. "Send REPLY to
-node i" reads j, as does "Send REQUEST(I, RN[I]) to node i". What the figure does not say: a PRIVILEGE that arrives while
-P1 is not at its wait stays unread until P1 next is.
+This is the figure, errors included: it fails in two ways, which `suzuki_kasami_b` describes and
+repairs. "Send REPLY to node i" reads j, as does "Send REQUEST(I, RN[I]) to node i". What the figure
+does not say: a PRIVILEGE that arrives while P1 is not at its wait stays unread until P1 next is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self, TypeAlias
 
-from peerlock.contract import NOBODY, Ask, Grant, Members, Mode, NodeId, Out, Row, State, put, row
+from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, Row, State, put, row
 from peerlock.errors import UsageError
 
 
@@ -53,7 +53,7 @@ class AsPrinted(State):
     unread: tuple[Privilege, ...] = ()  # arrived when P1 was not at its wait; read at the next one
 
     @classmethod
-    def start(cls, me: NodeId, shape: Members, inside: Mapping[NodeId, Mode] = NOBODY, *, l: int = 2) -> Self:
+    def start(cls, me: NodeId, shape: Members, inside: Inside = NOBODY, *, l: int = 2) -> Self:
         if l < 2:
             raise UsageError(f"Algorithm B counts requests modulo L and needs L >= 2; got L = {l}.")
         node = cls(me, shape.others(me), l, rn=row(shape.all, -1), request_count=row(shape.all, 0))

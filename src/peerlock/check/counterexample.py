@@ -1,13 +1,16 @@
-"""A way through the states, in every form that somebody may want: a transcript to play, events to draw, states to export."""
+"""A way through the states as a transcript to play, as events to draw, and as states to export."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from peerlock.check.model import Model
+from peerlock.check.model import Letter, Model
 from peerlock.check.search import Step
+from peerlock.contract import NodeId, Wire
 from peerlock.trace import Event, Keeper, told
+
+Json: TypeAlias = Any  # what `json.dumps` takes
 
 
 def command(model: Model, step: Step) -> str:
@@ -15,15 +18,13 @@ def command(model: Model, step: Step) -> str:
     if step.at < 0:
         return "tick"
     node, action = model.nodes[step.at], step.action
-    match action.what:
-        case "request":
-            return f"request {node}" + (" read" if action.detail == "read" else "")
-        case "deliver":
-            return f"deliver {action.detail.source}->{node} {told(action.detail.message)}"
-        case "timeout":
-            return f"timeout {node} {action.detail}"
-        case what:
-            return f"{what} {node}"
+    match action.what, action.detail:
+        case "deliver", Letter(source, message):
+            return f"deliver {source}->{node} {told(message)}"
+        case "timeout", name:
+            return f"timeout {node} {name}"
+        case what, mode:
+            return f"{what} {node}" + (" read" if mode == "read" else "")
 
 
 def transcript(model: Model, way: Sequence[Step], setting: Sequence[str], title: str) -> str:
@@ -31,11 +32,11 @@ def transcript(model: Model, way: Sequence[Step], setting: Sequence[str], title:
     return "\n".join([f"# {title}", *setting, *(command(model, step) for step in way)]) + "\n"
 
 
-def events(model: Model, way: Sequence[Step], about: Mapping[str, Any]) -> list[Event]:
-    """The way as a trace: the time is the number of the step. What is under way at its start was sent at time 0."""
+def events(model: Model, way: Sequence[Step], about: Mapping[str, Json]) -> list[Event]:
+    """The way as a trace; the time is the number of the step, and 0 for what was sent before."""
     keeper = Keeper()
     keeper.run({**about, "nodes": len(model.nodes)})
-    flight: list[tuple[int, Any, Any, Any]] = []  # id, source, to, message
+    flight: list[tuple[int, NodeId, NodeId, Wire]] = []  # id, source, to, message
     number = 0
     before = model.first
     for at, node in enumerate(model.nodes):
@@ -56,18 +57,19 @@ def events(model: Model, way: Sequence[Step], about: Mapping[str, Any]) -> list[
             continue
         node, action = model.nodes[step.at], step.action
         was, now = model.local(step.at, before[step.at]), model.local(step.at, step.row[step.at])
-        if action.what == "request":
-            keeper.requested(t, node, action.detail, t)
-        elif action.what == "release":
-            keeper.left(t, node)
-        elif action.what == "timeout":
-            keeper.timeout(t, node, action.detail)
-        elif action.what == "crash":
-            keeper.crashed(t, node)
-        else:
-            arriving = next(sent for sent in flight if sent[1:] == (action.detail.source, node, action.detail.message))
-            flight.remove(arriving)
-            keeper.received(t, arriving[0], node, action.detail.source)
+        match action.what, action.detail:
+            case "deliver", Letter(source, message):
+                arriving = next(sent for sent in flight if sent[1:] == (source, node, message))
+                flight.remove(arriving)
+                keeper.received(t, arriving[0], node, source)
+            case "request", mode:
+                keeper.requested(t, node, "read" if mode == "read" else "write", t)
+            case "timeout", str(name):
+                keeper.timeout(t, node, name)
+            case "release", _:
+                keeper.left(t, node)
+            case "crash", _:
+                keeper.crashed(t, node)
         for to, bundle in action.sends:
             if to >= len(model.nodes):
                 continue
@@ -86,29 +88,30 @@ def events(model: Model, way: Sequence[Step], about: Mapping[str, Any]) -> list[
     return keeper.events
 
 
-def steps(model: Model, way: Sequence[Step]) -> list[dict[str, Any]]:
+def steps(model: Model, way: Sequence[Step]) -> list[dict[str, str | int]]:
     """The way for a JSON file: what happened, in order."""
-    result = []
+    result = list[dict[str, str | int]]()
     for step in way:
         if step.at < 0:
             result.append({"what": "tick"})
             continue
         node, action = model.nodes[step.at], step.action
-        row: dict[str, Any] = {"what": action.what, "node": node}
-        if action.what == "deliver":
-            row |= {"source": action.detail.source, "message": told(action.detail.message)}
-        elif action.what == "timeout":
-            row["timer"] = action.detail
-        elif action.what == "request":
-            row["mode"] = action.detail
+        row: dict[str, str | int] = {"what": action.what, "node": node}
+        match action.what, action.detail:
+            case "deliver", Letter(source, message):
+                row |= {"source": source, "message": told(message)}
+            case "timeout", str(name):
+                row["timer"] = name
+            case "request", str(mode):
+                row["mode"] = mode
         if action.entered:
             row["enters"] = True
         result.append(row)
     return result
 
 
-def itf(model: Model, way: Sequence[Step], title: str) -> dict[str, Any]:
-    """The states on the way in the Informal Trace Format that model checkers and their viewers exchange."""
+def itf(model: Model, way: Sequence[Step], title: str) -> dict[str, Json]:
+    """The states on the way in the Informal Trace Format, which model checkers exchange."""
     rows = [model.first, *(step.row for step in way)]
     labels = ["start", *(command(model, step) for step in way)]
     return {
@@ -121,7 +124,7 @@ def itf(model: Model, way: Sequence[Step], title: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _itf_state(model: Model, row: Sequence[int]) -> dict[str, Any]:
+def _itf_state(model: Model, row: Sequence[int]) -> dict[str, Json]:
     nodes, where, messages = [], [], []
     for at, node in enumerate(model.nodes):
         local = model.local(at, row[at])
@@ -135,7 +138,7 @@ def _itf_state(model: Model, row: Sequence[int]) -> dict[str, Any]:
     return {"nodes": {"#map": nodes}, "where": {"#map": where}, "messages": messages}
 
 
-def _itf_value(value: Any) -> Any:
+def _itf_value(value: object) -> Json:
     if isinstance(value, frozenset):
         return {"#set": sorted(_itf_value(item) for item in value)}
     if isinstance(value, tuple):

@@ -1,32 +1,38 @@
 """Every reachable state, breadth first, as arrays of integers.
 
-A state is a row of cells, one a node (`model`). A level of the search is an array of rows. Expanding it takes, for each
-node, the actions that its cells allow, and looks up what each does to the other cells; there is no Python object a state.
-What no table has yet is collected for a whole chunk, computed by the model, and written into the table.
+A state is a row of cells, one a node (`model`). A level of the search is an array of rows.
+Expanding it takes, for each node, the actions that its cells allow, and looks up what each does to
+the other cells; there is no Python object a state. What no table has yet is collected for a whole
+chunk, computed by the model, and written into the table.
 
-**The key of a row** is a sum of one term a node modulo 2^64, so a successor's key is its parent's key plus differences.
-While the cells of all nodes together need at most 64 bits, the terms are the cell numbers themselves, each shifted to its
-own place: the key *is* the row, no two rows share one, and only keys are stored. When a node outgrows its place, all keys are
-packed anew; the order of the fields stays, so sorted keys stay sorted. Beyond 64 bits the terms are random numbers and rows are
-stored beside the keys; `collision_bound` then says how likely it is that two states were taken for one.
+**The key of a row** is a sum of one term a node modulo 2^64, so a successor's key is its parent's
+key plus differences. While the cells of all nodes together need at most 64 bits, the terms are the
+cell numbers themselves, each shifted to its own place: the key *is* the row, no two rows share one,
+and only keys are stored. When a node outgrows its place, all keys are packed anew; the order of the
+fields stays, so sorted keys stay sorted. Beyond 64 bits the terms are random numbers and rows are
+stored beside the keys; `collision_bound` then says how likely it is that two states were taken for
+one.
 
-**Seen before?** A level's successors are sorted and made unique, then looked up in the states seen so far: a few sorted runs,
-merged as they grow in number. Levels are kept, so the way to a state can be found again backwards: its predecessor is in the
-level before, and expanding that level finds it. Nothing else has to be stored for it.
+**Seen before?** A level's successors are sorted and made unique, then looked up in the states seen
+so far: a few sorted runs, merged as they grow in number. Levels are kept, so the way to a state can
+be found again backwards: its predecessor is in the level before, and expanding that level finds it.
+Nothing else has to be stored for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from peerlock.check.model import Action, Model
 
-Cells = NDArray[np.int32]
-Keys = NDArray[np.uint64]
+Cells: TypeAlias = NDArray[np.int32]
+Keys: TypeAlias = NDArray[np.uint64]
+Bools: TypeAlias = NDArray[np.bool_]
+Edges: TypeAlias = tuple[int, Cells, Cells, Keys]  # node number, parents, actions, keys of the states afterwards
 
 CHUNK = 1 << 17  # rows expanded at once
 
@@ -58,7 +64,6 @@ class Engine:
         self.exact = True
         self.widths = [1] * self.n
         self._place_fields()
-        self.transitions = 0
 
     # -- keys ----------------------------------------------------------------------------------
 
@@ -132,8 +137,8 @@ class Engine:
         columns = [np.array([cell], np.int32) for cell in self.model.first]
         return Level(self.key_of(columns), None if self.exact else columns)
 
-    def successors(self, columns: list[Cells], keys: Keys) -> Iterator[tuple[int, Cells, Cells, Keys]]:
-        """For each node: (node, parents, actions, keys) of everything that can happen there.
+    def successors(self, columns: list[Cells], keys: Keys) -> Iterator[Edges]:
+        """For each node: everything that can happen there.
 
         Raises `Outgrown` if that made cells which have no place in the keys: `grow`, and try again.
         """
@@ -148,68 +153,45 @@ class Engine:
             actions = np.arange(total, dtype=np.int32) - np.repeat(
                 (firsts - table.starts[cells]).astype(np.int32), counts
             )
-            sums = []
-            for to, other in enumerate(self.tables):
-                if to == at or not table.sends_to[to]:
-                    continue
-                bundles = table.bundles[to][actions]
-                sent = np.flatnonzero(bundles)
-                if not len(sent):
-                    continue
-                before = columns[to][parents[sent]]
-                after = other.added(bundles[sent], before)
-                if other.forbids and int(after.min()) < 0:
-                    # Some of these must not happen. Leave them out and look up the rest.
-                    allowed = np.ones(len(actions), bool)
-                    allowed[sent[after < 0]] = False
-                    yield from self.only(columns, keys, at, parents[allowed], actions[allowed])
-                    break
-                sums.append((other, sent, before, after))
-            else:
-                yield at, parents, actions, self._keys_after(columns, keys, at, parents, actions, sums)
+            yield from self.only(columns, keys, at, parents, actions)
         if self.model.delay_bound is not None:
             yield from self.ticks(columns, keys)
 
-    def only(
-        self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells
-    ) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+    def only(self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells) -> Iterator[Edges]:
         """The same for these actions of one node alone."""
         table, sums = self.tables[at], []
         if not len(actions):
             return
         for to, other in enumerate(self.tables):
-            if to != at and table.sends_to[to]:
-                bundles = table.bundles[to][actions]
-                sent = np.flatnonzero(bundles)
-                if len(sent):
-                    before = columns[to][parents[sent]]
-                    after = other.added(bundles[sent], before)
-                    if other.forbids and int(after.min()) < 0:
-                        allowed = np.ones(len(actions), bool)
-                        allowed[sent[after < 0]] = False
-                        yield from self.only(columns, keys, at, parents[allowed], actions[allowed])
-                        return
-                    sums.append((other, sent, before, after))
-        yield at, parents, actions, self._keys_after(columns, keys, at, parents, actions, sums)
-
-    def _keys_after(
-        self, columns: list[Cells], keys: Keys, at: int, parents: Cells, actions: Cells, sums: list[Any]
-    ) -> Keys:
+            if to == at or not table.sends_to[to]:
+                continue
+            bundles = table.bundles[to][actions]
+            sent = np.flatnonzero(bundles)
+            if not len(sent):
+                continue
+            before = columns[to][parents[sent]]
+            after = other.added(bundles[sent], before)
+            if other.forbids and int(after.min()) < 0:
+                # Some of these must not happen. Leave them out and look up the rest.
+                allowed = np.ones(len(actions), bool)
+                allowed[sent[after < 0]] = False
+                yield from self.only(columns, keys, at, parents[allowed], actions[allowed])
+                return
+            sums.append((other, sent, before, after))
         self.check_room()
-        table, cells = self.tables[at], columns[at]
-        found = keys[parents] + (table.terms[table.new[actions]] - table.terms[cells[parents]])
+        found = keys[parents] + (table.terms[table.new[actions]] - table.terms[columns[at][parents]])
         for other, sent, before, after in sums:
             found[sent] += other.terms[after] - other.terms[before]
-        return found
+        yield at, parents, actions, found
 
-    def can_tick(self, columns: list[Cells]) -> tuple[NDArray[np.bool_], list[Cells]]:
+    def can_tick(self, columns: list[Cells]) -> tuple[Bools, list[Cells]]:
         """In which rows the clock may tick and that changes something, and the cells after it."""
-        after = [table.ticked(cells) for table, cells in zip(self.tables, columns, strict=True)]
+        after = [table.ticks.of(cells) for table, cells in zip(self.tables, columns, strict=True)]
         allowed = np.logical_and.reduce([cells >= 0 for cells in after])
         changed = np.logical_or.reduce([now != then for now, then in zip(columns, after, strict=True)])
         return allowed & changed, after
 
-    def ticks(self, columns: list[Cells], keys: Keys) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+    def ticks(self, columns: list[Cells], keys: Keys) -> Iterator[Edges]:
         """A tick of the clock, for all nodes at once; it is the action of node number -1."""
         allowed, after = self.can_tick(columns)
         rows = np.flatnonzero(allowed).astype(np.int32)
@@ -228,7 +210,7 @@ class Engine:
     def rows_after(self, columns: list[Cells], at: int, parents: Cells, actions: Cells) -> list[Cells]:
         """The rows that these actions of node number `at` lead to."""
         if at < 0:
-            return [table.ticked(cells[parents]) for table, cells in zip(self.tables, columns, strict=True)]
+            return [table.ticks.of(cells[parents]) for table, cells in zip(self.tables, columns, strict=True)]
         table, result = self.tables[at], []
         for to, other in enumerate(self.tables):
             cells = columns[to][parents]
@@ -252,7 +234,7 @@ class Engine:
 
 
 class Table:
-    """What is known of one node's cells: their actions, their terms, and what adding a bundle does."""
+    """What is known of a node's cells: actions, terms, and what adding a bundle does."""
 
     def __init__(self, model: Model, at: int) -> None:
         self.model, self.at, self.n = model, at, len(model.columns)
@@ -266,7 +248,7 @@ class Table:
         # [bundle, cell]: the cell with the bundle added; -1: not known yet, -2: must not happen
         self.sums = np.full((1, 1), -1, np.int32)
         self.forbids = at >= len(model.nodes)
-        self.ticks = np.zeros(0, np.int32)  # by cell: the cell a tick later; -1: not known yet, -2: must not happen
+        self.ticks = ByCell(lambda cell: model.tick(at, cell))  # the cell a tick later; -2: must not happen
         self.lively = np.zeros(0, np.int32)  # by cell: how many of its actions are not crashes
         self._filled = 0
 
@@ -328,19 +310,6 @@ class Table:
             self.sums[bundle, cell] = self.model.add(self.at, cell, bundle)
         return self.sums[bundles, cells]
 
-    def ticked(self, cells: Cells) -> Cells:
-        """The cells a tick later; those met for the first time are computed."""
-        top = int(cells.max(initial=-1)) + 1
-        if top > len(self.ticks):
-            self.ticks = _longer(self.ticks, max(top, 2 * len(self.ticks), 64), -1)
-        later = self.ticks[cells]
-        missing = np.flatnonzero(later == -1)
-        if not len(missing):
-            return later
-        for cell in np.unique(cells[missing]).tolist():
-            self.ticks[cell] = self.model.tick(self.at, cell)
-        return self.ticks[cells]
-
     def _room(self, bundles: int, cells: int) -> None:
         have_bundles, have_cells = self.sums.shape
         if bundles > have_bundles or cells > have_cells:
@@ -353,7 +322,26 @@ class Table:
             self.sums = larger
 
 
-def _longer(values: Any, room: int, fill: int) -> Any:
+class ByCell:
+    """A number for each cell, computed when the cell is met for the first time."""
+
+    def __init__(self, compute: Callable[[int], int]) -> None:
+        self.compute, self.known = compute, np.zeros(0, np.int32)  # -1: not known yet
+
+    def of(self, cells: Cells) -> Cells:
+        top = int(cells.max(initial=-1)) + 1
+        if top > len(self.known):
+            self.known = _longer(self.known, max(top, 2 * len(self.known), 64), -1)
+        found = self.known[cells]
+        missing = np.flatnonzero(found == -1)
+        if not len(missing):
+            return found
+        for cell in np.unique(cells[missing]).tolist():
+            self.known[cell] = self.compute(cell)
+        return self.known[cells]
+
+
+def _longer(values: Cells, room: int, fill: int) -> Cells:
     result = np.full(room, fill, values.dtype)
     result[: len(values)] = values
     return result
@@ -361,7 +349,8 @@ def _longer(values: Any, room: int, fill: int) -> Any:
 
 def unique(keys: Keys) -> Keys:
     """Sorted, each once."""
-    # Stable means merge sort: successors of sorted states come in runs, and 4,1 took 1.2 s instead of 1.9 s.
+    # Stable means merge sort: successors of sorted states come in runs, and 4,1 took 1.2 s instead
+    # of 1.9 s.
     keys.sort(kind="stable")
     if len(keys) < 2:
         return keys
@@ -371,7 +360,7 @@ def unique(keys: Keys) -> Keys:
     return keys[first]
 
 
-def unseen(keys: Keys, runs: list[Keys]) -> NDArray[np.bool_]:
+def unseen(keys: Keys, runs: list[Keys]) -> Bools:
     """Which of these sorted keys are in none of the sorted runs."""
     fresh = np.ones(len(keys), bool)
     for run in runs:

@@ -1,8 +1,9 @@
 """One exploration, reduced where that is wanted and allowed.
 
-Renamings first (`symmetry`), from the largest group to the smallest; where the algorithm allows none, early deliveries
-(`early`), whose classes are refused until the rest is shown to be sound; and nothing where that does not fit either. Every
-reduction is checked after its search, and a search whose reduction was not allowed counts for nothing.
+Renamings first (`symmetry`), from the largest group to the smallest; where the algorithm allows
+none, early deliveries (`early`), whose classes are refused until the rest is shown to be sound; and
+nothing where that does not fit either. Every reduction is checked after its search, and a search
+whose reduction was not allowed counts for nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from peerlock.check.model import Model
 from peerlock.check.partial_order import Class, Early, unfit
-from peerlock.check.properties import Checks, EverybodyEnters, Property
+from peerlock.check.properties import Checks, EachNodeEnters, Property
 from peerlock.check.search import Outcome, Search
 from peerlock.check.symmetry import NotSymmetric, Symmetry
 from peerlock.contract import NodeId
@@ -42,9 +43,10 @@ def explore(
     note: Callable[[str], None] = lambda words: None,
     most: int | None = None,
 ) -> Explored:
-    """Explore a model; `groups` are the renamings to try, None: no reduction. `note` hears why one is not used.
+    """Explore a model; `groups` are the renamings to try, None: no reduction.
 
-    `most` states are looked at to find the shortest way to what a reduction has found.
+    `note` hears why a reduction is not used. `most` states are looked at to find the shortest way
+    to what a reduction has found.
     """
     if groups is not None:
         why: list[str] = []
@@ -70,9 +72,9 @@ def _by_symmetry(
     note: Callable[[str], None],
 ) -> Explored | None:
     model = new_model()
-    who = [prop.name for prop in properties(model) if not prop.symmetric]
-    if who:
-        note(f"not reduced by symmetry: {', '.join(who)} may look at who is who")
+    names = [prop.name for prop in properties(model) if not prop.symmetric]
+    if names:
+        note(f"not reduced by symmetry: {', '.join(names)} may look at the names of nodes")
         return None
     for words, group in groups.items():
         model = new_model()
@@ -80,7 +82,7 @@ def _by_symmetry(
         try:
             symmetry = Symmetry(model, group)
             for prop in found:
-                if isinstance(prop, EverybodyEnters):
+                if isinstance(prop, EachNodeEnters):
                     prop.alike = {at: symmetry.alike(at) for at in range(len(model.nodes))}
             checks = Checks(found)
             search = Search(model, checks, symmetry=symmetry)
@@ -89,8 +91,8 @@ def _by_symmetry(
         except NotSymmetric as why:
             note(f"not reduced by {words}: {why}")
         except Exception as problem:
-            # A renamed state can be one that the algorithm does not know. If it is the algorithm's own fault, the search
-            # without a reduction will say so.
+            # A renamed state can be one that the algorithm does not know. If it is the algorithm's
+            # own fault, the search without a reduction will say so.
             note(f"not reduced by {words}: {type(problem).__name__}: {problem}")
         else:
             return Explored(search, checks, outcome, f"symmetry ({words})", verified=True)
@@ -131,7 +133,8 @@ def _by_partial_order(
         if not refuted and early.used:
             if all(verdict == "holds" for verdict in checks.verdicts(None, True).values()):
                 return Explored(search, checks, outcome, "partial order", verified=True)
-            # Something that should happen sometimes did not. Whether it never does, only all states can tell.
+            # Something that should happen sometimes did not. Whether it never does, only all states
+            # can tell.
             note("not reduced by partial order: a state that was skipped may show what was not seen")
             return None
         if not early.used:

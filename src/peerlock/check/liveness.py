@@ -1,26 +1,29 @@
-"""Does everybody who waits get in at last, if every message arrives at last?
+"""Does every waiting node get in at last, if every message arrives at last?
 
-A run in which a node waits for ever goes round and round in a finite graph: from some point on it stays inside one
-strongly connected component of the states in which that node waits. The run is *fair* if nothing that can happen all the
-time is put off for ever: no message, no timer, nobody who is inside, no tick of a clock. (Nobody has to ask.) So a component
-is a place to starve in exactly if each of these obligations that is open in all of its states is also met by one of its own
-steps; if it is not, no part of the component is one either. This decides the question; the counterexample is a way into the
-component and a loop in it that meets every obligation: a lasso.
+A run in which a node waits for ever goes round and round in a finite graph: from some point on it
+stays inside one strongly connected component of the states in which that node waits. The run is
+*fair* if nothing that can happen all the time is put off for ever: no message, no timer, no
+release, no tick of a clock. (No node has to ask.) So a component is a place to starve in exactly if
+each of these obligations that is open in all of its states is also met by one of its own steps; if
+it is not, no part of the component is one either. This decides the question; the counterexample is
+a way into the component and a loop in it that meets every obligation: a lasso.
 
-It needs all states and all steps between them, so it is for graphs of a few million steps: algorithms whose states are
-finitely many however often nodes enter.
+It needs all states and all steps between them, so it is for graphs of a few million steps:
+algorithms whose states are finitely many however often nodes enter.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from peerlock.check.engine import Cells, Outgrown
+from peerlock.check.model import Detail, Local
 from peerlock.check.search import TICK, Search, Step
 from peerlock.contract import NodeId
 
@@ -41,32 +44,25 @@ class Graph:
     def __init__(self, search: Search) -> None:
         assert search.outcome.finished, "liveness needs the whole graph"
         self.search, self.model = search, search.model
-        self.classes: dict[Any, int] = {}  # (node number, what, detail) -> number of the obligation
+        self.classes: dict[tuple[int, str, Detail], int] = {}  # (node number, what, detail) -> the obligation
         self.obliging: list[bool] = []
-        sources, targets, labels, actions = [], [], [], []
         while True:
             try:
                 parts = self._edges()
                 break
             except Outgrown:
                 search.engine.grow(search.levels, search.runs)
-        for source, target, label, action in parts:
-            sources.append(source)
-            targets.append(target)
-            labels.append(label)
-            actions.append(action)
-        empty = np.zeros(0, np.int64)
-        self.source: Indices = np.concatenate(sources) if sources else empty
-        self.target: Indices = np.concatenate(targets) if targets else empty
-        self.label: Indices = np.concatenate(labels) if labels else empty
-        self.action = np.concatenate(actions) if actions else empty  # node number and action in one
+        # By step: the states before and after it, its obligation, and node number and action in
+        # one.
+        self.source, self.target, self.label, self.action = map(np.concatenate, zip(*parts, strict=True))
 
     def _edges(self) -> list[tuple[Indices, Indices, Indices, Indices]]:
         search, engine = self.search, self.search.engine
         keys = np.concatenate([level.keys for level in search.levels])
         self.order = np.argsort(keys, kind="stable")
         self.keys = keys[self.order]
-        parts = []
+        empty = np.zeros(0, np.int64)
+        parts = [(empty, empty, empty, empty)]
         for level in search.levels:
             for part in search.chunks(level):
                 columns, mine = search.rows(level, part), level.keys[part]
@@ -95,13 +91,16 @@ class Graph:
 
     def waiting(self, node: NodeId) -> NDArray[np.bool_]:
         """In which states a node is in the middle of an invocation and not inside."""
-        at = self.model.place[node]
-        column = self.model.columns[at]
-        waits = np.array(
-            [self.model.local(at, cell).where in ("waiting", "ending") for cell in range(len(column.cells))]
-        )
-        cells = np.concatenate([self.search.rows(level, slice(None))[at] for level in self.search.levels])[self.order]
-        return np.asarray(waits[cells], bool)
+        return self.where(self.model.place[node], lambda local: local.where in ("waiting", "ending"))
+
+    def where(self, at: int, test: Callable[[Local], bool]) -> NDArray[np.bool_]:
+        """In which states node number `at` is like this."""
+        cells = range(len(self.model.columns[at].cells))
+        return np.array([test(self.model.local(at, cell)) for cell in cells], bool)[self.cells(at)]
+
+    def cells(self, at: int) -> Cells:
+        """The cell of node number `at` in each state."""
+        return np.concatenate([self.search.rows(level, slice(None))[at] for level in self.search.levels])[self.order]
 
     def starves(self, node: NodeId) -> Lasso | None:
         """A fair run in which `node` waits for ever, or None: there is none."""
@@ -135,39 +134,37 @@ class Graph:
             enabled[state].add(label)
             if target in member:
                 edges[state].append((target, label, int(self.action[number])))
-        first = min(member, key=self._depth)
+        first = min(member, key=lambda state: self._place(state)[0])
         loop: list[tuple[int, int]] = []  # (action, state afterwards)
         here, owed = first, self._owed(enabled)
         while owed:
             label = owed.pop()
-            path = _path(edges, here, lambda state, taken, label=label: taken == label or label not in enabled[state])
+            path = _path(edges, here, partial(_meets, enabled, label))
             loop += [(action, state) for state, _, action in path]
             here = path[-1][0] if path else here
         loop += [
             (action, state)
             for state, _, action in _path(edges, here, lambda state, taken: state == first, at_least=not loop)
         ]
-        stem = self.search.way_to(self._row(first), self._depth(first))
+        stem = self.search.way_to(self._row(first), self._place(first)[0])
         return Lasso(node, stem, tuple(self._step(action, state) for action, state in loop))
 
     def _owed(self, enabled: dict[int, set[int]]) -> list[int]:
         return [label for label in set().union(*enabled.values()) if self.obliging[label]]
 
-    def _depth(self, state: int) -> int:
+    def _place(self, state: int) -> tuple[int, int]:
+        """The depth of a state, and its position in that level."""
         position = int(self.order[state])
         for depth, level in enumerate(self.search.levels):
             if position < len(level):
-                return depth
+                return depth, position
             position -= len(level)
         raise AssertionError(f"there is no state {state}")
 
     def _row(self, state: int) -> tuple[int, ...]:
-        position = int(self.order[state])
-        for level in self.search.levels:
-            if position < len(level):
-                return tuple(int(column[0]) for column in self.search.rows(level, slice(position, position + 1)))
-            position -= len(level)
-        raise AssertionError(f"there is no state {state}")
+        depth, position = self._place(state)
+        part = self.search.rows(self.search.levels[depth], slice(position, position + 1))
+        return tuple(int(column[0]) for column in part)
 
     def _step(self, packed: int, state: int) -> Step:
         at, number = packed >> 32, packed & 0xFFFFFFFF
@@ -243,8 +240,16 @@ def _components(source: Indices, target: Indices) -> list[Indices]:
     return found
 
 
+def _meets(enabled: dict[int, set[int]], label: int, state: int, taken: int | None) -> bool:
+    """Is this step the obligation, or the state one in which it is not open?"""
+    return taken == label or label not in enabled[state]
+
+
 def _path(
-    edges: dict[int, list[tuple[int, int, int]]], start: int, good: Any, at_least: bool = False
+    edges: dict[int, list[tuple[int, int, int]]],
+    start: int,
+    good: Callable[[int, int | None], bool],
+    at_least: bool = False,
 ) -> list[tuple[int, int, int]]:
     """The shortest way from `start` to a step or a state that is good; none if `start` is."""
     if not at_least and good(start, None):

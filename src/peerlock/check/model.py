@@ -1,45 +1,49 @@
 """What a checker explores: one group of nodes as interned integers.
 
-A global state is one *cell* a node. A cell is a node's local state (its algorithm, where it is in its invocation, how often it
-may still ask, which timers run) with its inbox (what is under way to it). A step of a node depends on its cell alone, and it
-changes other cells only by adding messages to their inboxes. So a step is computed once for each cell in which it can happen,
-and from then on it is a look-up: (cell, action) -> (cell, what is added to whom), and (cell, what is added) -> cell.
+A global state is one *cell* a node. A cell is a node's local state (its algorithm, where it is in
+its invocation, how often it may still ask, which timers run) with its inbox (what is under way to
+it). A step of a node depends on its cell alone, and it changes other cells only by adding messages
+to their inboxes. So a step is computed once for each cell in which it can happen, and from then on
+it is a look-up: (cell, action) -> (cell, what is added to which inbox), and (cell, what is added)
+-> cell.
 
-This file does the look-ups that have never been done, with the algorithm's own code. `search` does all the others, in bulk.
+This file does the look-ups that have never been done, with the algorithm's own code. `search` does
+all the others, in bulk.
 
-- The network is a bag of messages for each node, or with `fifo` a queue for each pair. Equal bags are equal inboxes.
-- A timer that runs may fire at any time. With `delay_bound` time is discrete instead: every letter and every timer counts
-  down with each tick, a letter must arrive before its count would fall below 0, a timer fires at 0, after all letters due.
-- A crash may happen at any time, as long as the budget lasts. What is under way to a dead node is dropped.
+- The network is a bag of messages for each node, or with `fifo` a queue for each pair. Equal bags
+  are equal inboxes.
+- A timer that runs may fire at any time. With `delay_bound` time is discrete instead: every letter
+  and every timer counts down with each tick, a letter must arrive before its count would fall below
+  0, a timer fires at 0, after all letters due.
+- A crash may happen at any time, as long as the budget lasts. What is under way to a dead node is
+  dropped.
 - Observers (`observers`) are further columns, moved by what nodes do.
-- A handler that raises `AssertionError` has been brought into a state that its author excluded: that is a violation.
+- A handler that raises `AssertionError` has been brought into a state that its author excluded:
+  that is a violation.
 
-**A step is a function** of the local state and the input. A look-up is only as good as that, and a user's own class may break
-it: it may choose at random, read a clock, or keep something outside of its fields. Its steps are therefore taken twice: the
-first ones all, later ones now and then, and a sample of them again at the end. The second time all values are equal and
-other objects, and sets give their members in another order. What differs is refused.
+**A step is a function** of the local state and the input. For a user's own class that is checked
+(`own_class`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from peerlock.algorithms import AlgorithmSpec
-from peerlock.check.observers import FORBIDDEN, CrashBudget, Event, Observer, OneChangeAtATime
-from peerlock.contract import NOBODY, Effects, Members, Mode, NodeId, Shape, Wire
+from peerlock.check.observers import FORBIDDEN, Budget, Event, Observer, OneChangeAtATime
+from peerlock.check.own_class import OwnClass
+from peerlock.contract import NOBODY, AnyAlgorithm, Effects, Inside, Members, Mode, Needs, NodeId, Shape, Wire
 from peerlock.errors import ContractError
-from peerlock.trace import told
-from peerlock.user_algorithm import check_message, check_state, has_order, twin
 
 ANY = -1  # entries left: no bound
-TWICE_FIRST, TWICE_EVERY = 200, 64  # steps of a user's own class that are taken twice: so many, then one of so many
-STARTS = 16  # of a user's own algorithm: one that uses chance starts otherwise sooner or later
-AT_THE_END = 100  # of these are taken once more
 
-Inbox: TypeAlias = tuple[Any, ...]  # sorted message numbers; fifo: ((source, numbers), ...)
+Inbox: TypeAlias = tuple[Any, ...]  # sorted letter numbers; fifo: ((source, numbers), ...)
+Sends: TypeAlias = tuple[tuple[int, int], ...]  # (column, bundle): what is added to which inbox
+Done: TypeAlias = tuple[int, Sends, bool]  # the local state after a step, what is sent, did the node enter?
 
 
 class Local(NamedTuple):
@@ -61,14 +65,34 @@ class Letter(NamedTuple):
     ticks: int = 0  # to go until it must have arrived; 0 without a clock
 
 
+Detail: TypeAlias = Letter | str | None  # what a step is about: a letter, a mode, the name of a timer
+
+
 class Action(NamedTuple):
     """One thing that can happen at a node in some cell."""
 
     what: str  # request, release, deliver, timeout, crash
-    detail: Any  # mode, Letter, timer
+    detail: Detail
     cell: int  # of the node afterwards
-    sends: tuple[tuple[int, int], ...]  # (column, bundle): what is added to whom
+    sends: Sends
     entered: bool
+
+
+class Spec(Protocol):
+    """What is explored: an `AlgorithmSpec`, or a group of nodes that run a protocol."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def form(self) -> str: ...
+
+    @property
+    def needs(self) -> Needs: ...
+
+    def start(self, me: NodeId, shape: Shape, inside: Inside = NOBODY) -> Any: ...
+
+    def blamed(self, what: str) -> AbstractContextManager[None]: ...
 
 
 class Column:
@@ -79,13 +103,15 @@ class Column:
         self.cells: list[tuple[int, Inbox]] = []  # cell -> (local, inbox)
         self.ids: dict[tuple[int, Inbox], int] = {}
         self.locals: list[Local] = []
-        self.local_ids: dict[Any, int] = {}
+        self.local_ids: dict[Hashable, int] = {}
         self.letters: list[Letter] = []
         self.letter_ids: dict[Letter, int] = {}
         self.bundles: list[tuple[int, ...]] = [()]  # bundle -> letters; 0 is nothing
         self.bundle_ids: dict[tuple[int, ...], int] = {(): 0}
-        self.steps: dict[tuple[int, str, Any], Any] = {}  # (local, what, detail) -> what came of it
-        self.equals: dict[int, Any] | None = None  # local -> another algorithm with its key, where that matters
+        self.steps: dict[tuple[int, str, Detail], Done] = {}
+        self.equals: dict[int, AnyAlgorithm] | None = (
+            None  # local -> another algorithm with its key, where that matters
+        )
 
     def local(self, local: Local) -> int:
         key = (local.algorithm.key(), *local[1:])
@@ -120,14 +146,14 @@ class Column:
 
 
 class Model:
-    """A group: which cells there are, what can happen in each, and what a message does to an inbox."""
+    """A group: its cells, what can happen in each, and what a message does to an inbox."""
 
     def __init__(
         self,
-        spec: AlgorithmSpec,
+        spec: Spec,
         shapes: Mapping[NodeId, Shape],
         entries: Sequence[int],
-        inside: Mapping[NodeId, Mode] = NOBODY,
+        inside: Inside = NOBODY,
         *,
         fifo: bool = False,
         crashes: int = 0,
@@ -136,15 +162,15 @@ class Model:
         at_once: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`leavers` may leave, when idle. A node whose shape is a group without it is a newcomer: it may join.
+        """`leavers` may leave, when idle. A node outside of its own shape is a newcomer.
 
-        One node comes or goes at a time, unless they may do so `at_once`.
+        A newcomer may join. One node comes or goes at a time, unless they may do so `at_once`.
         """
         self.spec, self.fifo, self.crashes, self.delay_bound = spec, fifo, crashes, delay_bound
         self.leavers = frozenset(leavers)
         newcomers = {node for node, shape in shapes.items() if isinstance(shape, Members) and node not in shape.all}
         self.observers = [
-            *([CrashBudget(crashes)] if crashes else []),
+            *([Budget("crashed", crashes)] if crashes else []),
             *([OneChangeAtATime()] if (leavers or newcomers) and not at_once else []),
             *observers,
         ]
@@ -152,20 +178,20 @@ class Model:
         self.columns = [Column(node) for node in self.nodes]
         self.place = {node: at for at, node in enumerate(self.nodes)}
         self.handler_calls = 0
-        self.doubts = spec.form == "own"
-        self.sample: list[tuple[int, int, str, Any, Any]] = []  # steps to be taken once more
+        self.own = OwnClass(self, spec) if isinstance(spec, AlgorithmSpec) and spec.form == "own" else None
         first = []
         for column, left in zip(self.columns, entries, strict=True):
             node = column.node
             where = "inside" if node in inside else "outside" if node in newcomers else "idle"
-            if self.doubts:
-                algorithm, column.equals = self._start(node, shapes[node], inside), {}
+            if self.own is not None:
+                algorithm, column.equals = self.own.start(node, shapes[node], inside), {}
             else:
                 algorithm = spec.start(node, shapes[node], inside)
             local = Local(algorithm, where, left, inside.get(node, "write"))
             first.append(column.cell(column.local(local), ()))
         for observer in self.observers:
-            # Further columns; their "locals" are the observers' states and their "bundles" what they are told.
+            # Further columns; their "locals" are the observers' states and their "bundles" what
+            # they are told.
             watching = Column(0)
             self.columns.append(watching)
             first.append(self._observed(watching, observer.start))
@@ -202,9 +228,9 @@ class Model:
         """What others hear of a crash, and when they do: at any time after it."""
         return []
 
-    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
+    def own_steps(self, at: int, local: Local) -> list[tuple[str, Detail]]:
         """What a node can do without a letter: (what, detail)."""
-        steps: list[tuple[str, Any]] = []
+        steps: list[tuple[str, Detail]] = []
         if local.where == "idle" and local.left:
             steps += [("request", mode) for mode in self.spec.needs.modes]
         if local.where == "inside":
@@ -268,31 +294,33 @@ class Model:
         """The inbox without letters that this node, whatever happens, will never take notice of."""
         return inbox
 
-    def _act(self, at: int, number: int, inbox: Inbox, what: str, detail: Any) -> Action:
+    def _act(self, at: int, number: int, inbox: Inbox, what: str, detail: Detail) -> Action:
         after, sends, entered = self.step(at, number, what, detail)
         return Action(what, detail, self.columns[at].cell(after, self.of_interest(at, after, inbox)), sends, entered)
 
-    def step(self, at: int, number: int, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
-        """(local state afterwards, what is sent to whom, whether the node entered); computed once."""
+    def step(self, at: int, number: int, what: str, detail: Detail) -> Done:
+        """What comes of an input in a local state; computed once."""
         column = self.columns[at]
         key = (number, what, detail)
         done = column.steps.get(key)
         if done is None:
-            done = column.steps[key] = self._step(at, column.locals[number], what, detail)
-            calls = self.handler_calls
-            if self.doubts and (calls <= TWICE_FIRST or not calls % TWICE_EVERY):
-                self._doubt(at, number, what, detail, done)
-        found: tuple[int, tuple[tuple[int, int], ...], bool] = done
-        return found
+            done = column.steps[key] = self.run(at, column.locals[number], what, detail)
+            if self.own is not None:
+                self.own.check_step(at, number, what, detail, done)
+        return done
 
-    def _step(self, at: int, local: Local, what: str, detail: Any) -> tuple[int, tuple[tuple[int, int], ...], bool]:
+    def run(self, at: int, local: Local, what: str, detail: Detail) -> Done:
         """Run the algorithm's own code, once for each local state and input."""
         column, algorithm, out = self.columns[at], copy(local.algorithm), Effects()
-        where, left, mode, timers = local.where, local.left, local.mode, dict(local.timers)
+        where, left, mode = local.where, local.left, local.mode
+        timers = {name: ticks for name, ticks in local.timers if (what, detail) != ("timeout", name)}
         self.handler_calls += 1
         try:
-            if what == "request":
-                where, mode, left = "waiting", detail, left if left == ANY else left - 1
+            if isinstance(detail, Letter):
+                algorithm.receive(detail.source, detail.message, out)
+            elif what == "request":
+                where, left = "waiting", left if left == ANY else left - 1
+                mode = "read" if detail == "read" else "write"
                 algorithm.request(detail, out)
             elif what == "release":
                 where = "ending"
@@ -303,11 +331,8 @@ class Model:
             elif what == "leave":
                 where, left = "leaving", 0
                 algorithm.leave(out)
-            elif what == "timeout":
-                timers.pop(detail, None)
-                algorithm.on_timeout(detail, out)
             else:
-                algorithm.receive(detail.source, detail.message, out)
+                algorithm.on_timeout(detail, out)
         except AssertionError as problem:
             broken = local._replace(where="broken", broken=str(problem) or "an assertion of the algorithm failed")
             return column.local(broken), (), False
@@ -333,8 +358,8 @@ class Model:
         try:
             return column.local(after), self._bundles(at, out.sent) + self._told(events), out.entered
         except TypeError:
-            if self.doubts:
-                self._check_value(algorithm, out.sent)
+            if self.own is not None:
+                self.own.check_value(algorithm, out.sent)
             with self.spec.blamed(what):
                 raise
 
@@ -345,87 +370,13 @@ class Model:
             )
         return 0 if self.delay_bound is None else round(after)
 
-    # -- a user's own class --------------------------------------------------------------------
+    # -- what observers are told ---------------------------------------------------------------
 
-    def _start(self, node: NodeId, shape: Shape, inside: Mapping[NodeId, Mode]) -> Any:
-        with self.spec.blamed("start"):
-            algorithm = self.spec.start(node, shape, inside)
-            self._check_value(algorithm, ())
-            if any(self.spec.start(node, shape, inside).key() != algorithm.key() for _ in range(STARTS)):
-                raise ContractError(
-                    f"{self.spec.name}: start() of node {node} did not make the same state twice. It may use its arguments "
-                    "only: no random number, no clock, no id(), and no variable of the module."
-                )
-        return algorithm
-
-    def _check_value(self, algorithm: Any, sent: Sequence[tuple[NodeId, Wire]]) -> None:
-        """What can change, or cannot be hashed, has no place in a state."""
-        check_state(self.spec, algorithm)
-        for _, message in sent:
-            check_message(self.spec, message)
-        key = algorithm.key()
-        try:
-            hash(key)
-        except TypeError:
-            kind = type(key).__name__
-            raise ContractError(
-                f"{self.spec.name}.key() returned a {kind}, which cannot be hashed; return a tuple."
-            ) from None
-
-    def _doubt(self, at: int, number: int, what: str, detail: Any, done: Any) -> None:
-        """Take a step once more, with equal values."""
-        local = self.columns[at].locals[number]
-        equal = detail._replace(message=twin(detail.message)) if what == "deliver" else detail
-        other = local._replace(algorithm=twin(local.algorithm))
-        if not self._repeats(at, other, what, equal, done):
-            # With chance in it, some of these would come out otherwise.
-            if (has_order(local.algorithm) or has_order(detail)) and all(
-                self._repeats(at, local, what, detail, done) and not self._repeats(at, other, what, equal, done)
-                for _ in range(8)
-            ):
-                raise ContractError(
-                    f"{self.spec.name}: what node {self.nodes[at]} does ({_input(what, detail)}) depends on the order "
-                    "of a set, which has none. Use sorted(), min() or max()."
-                )
-            raise self._changeable(at, what, detail)
-        if len(self.sample) < AT_THE_END:
-            self.sample.append((at, number, what, detail, done))
-
-    def look_again(self) -> None:
-        """Take a sample of all steps once more, now that much has happened since, and from other states with the same key."""
-        for at, number, what, detail, done in self.sample:
-            column = self.columns[at]
-            local = column.locals[number]
-            equal = (column.equals or {}).get(number, local.algorithm)
-            if not self._repeats(at, local._replace(algorithm=equal), what, detail, done):
-                if equal is local.algorithm or not all(self._repeats(at, local, what, detail, done) for _ in range(8)):
-                    raise self._changeable(at, what, detail)
-                raise ContractError(
-                    f"{self.spec.name} has two states with one key() that do not do the same (node {self.nodes[at]}, "
-                    f"{_input(what, detail)}): let key() tell them apart, or leave it out."
-                )
-
-    def _changeable(self, at: int, what: str, detail: Any) -> ContractError:
-        return ContractError(
-            f"{self.spec.name}: node {self.nodes[at]} did not do the same twice in the same state "
-            f"({_input(what, detail)}). A handler may use its fields and its arguments only: no random number, no clock, "
-            "no id(), and no variable of the module."
-        )
-
-    def _repeats(self, at: int, local: Local, what: str, detail: Any, done: Any) -> bool:
-        """Does the step come to the same again? Observers hear of things in an order that does not matter here."""
-        calls = self.handler_calls
-        after, sends, entered = self._step(at, local, what, detail)
-        self.handler_calls = calls
-        heard = len(self.nodes)
-        letters, before = ({send for send in each if send[0] < heard} for each in (sends, done[1]))
-        return (after, letters, entered) == (done[0], before, done[2])
-
-    def _events(self, at: int, what: str, detail: Any, mode: Mode, out: Effects) -> list[Event]:
+    def _events(self, at: int, what: str, detail: Detail, mode: Mode, out: Effects) -> list[Event]:
         """What an observer may want to hear of a step."""
         node = self.nodes[at]
         events: list[Event] = [("requested", node, mode)] if what == "request" else []
-        if what == "deliver":
+        if isinstance(detail, Letter):
             events.append(("received", node, detail.source, detail.message))
         together = out.broadcasts if self.spec.needs.broadcast else []
         events += [("broadcast", node, to, message) for to, message in together]
@@ -434,7 +385,7 @@ class Model:
         events += [("entered", node, mode)] if out.entered else []
         return events + ([("idle", node)] if out.ended else [])
 
-    def _told(self, events: list[Event]) -> tuple[tuple[int, int], ...]:
+    def _told(self, events: list[Event]) -> Sends:
         """The same, as bundles for the observers that want it."""
         told = []
         for at, observer in enumerate(self.observers, len(self.nodes)):
@@ -457,7 +408,7 @@ class Model:
             )
         return becomes
 
-    def _bundles(self, at: int, sent: list[tuple[NodeId, Wire]]) -> tuple[tuple[int, int], ...]:
+    def _bundles(self, at: int, sent: list[tuple[NodeId, Wire]]) -> Sends:
         source = self.nodes[at]
         letters: dict[int, list[Letter]] = {}
         for to, message in sent:
@@ -490,10 +441,3 @@ class Model:
         if self.fifo:
             return [column.letters[letter] for _, queue in letters for letter in queue]
         return [column.letters[letter] for letter in letters]
-
-
-def _input(what: str, detail: Any) -> str:
-    """What a step was about, in words."""
-    if what == "deliver":
-        return f"receive {told(detail.message)} from {detail.source}"
-    return f"on_timeout {detail}" if what == "timeout" else what

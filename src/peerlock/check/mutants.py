@@ -1,10 +1,11 @@
 """Broken figures: does the checker notice?
 
-A mechanical mutant is an algorithm with one line changed: a guard negated, an assignment to a variable of the node
-dropped, or an effect (`out.send`, `out.idle`, ...) dropped. A hand-made one is a line replaced by another. Each is explored
-over a few small configurations until something catches it: a property, an exception, more messages an entry than the paper
-claims, a node that is passed over more often than in the sound algorithm, or three times its states and no end. What
-nothing catches survives, and a survivor needs a reason.
+A mechanical mutant is an algorithm with one line changed: a guard negated, an assignment to a
+variable of the node dropped, or an effect (`out.send`, `out.idle`, ...) dropped. A hand-made one is
+a line replaced by another. Each is explored over a few small configurations until something catches
+it: a property, an exception, more messages an entry than the paper claims, a node that is passed
+over more often than in the sound algorithm, or three times its states and no end. What nothing
+catches survives, and a survivor needs a reason.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import copy
 import inspect
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,8 +27,11 @@ from peerlock.check.model import Model
 from peerlock.check.observers import Costs, Overtaking
 from peerlock.check.properties import Checks, standard
 from peerlock.check.search import Search
-from peerlock.contract import NOBODY, Mode, NodeId, Shape
+from peerlock.contract import NOBODY, Inside, NodeId, Shape
 from peerlock.errors import UsageError
+
+Change: TypeAlias = Callable[[ast.AST, ast.AST], None]  # of a node of the tree, in a method
+UNCHANGED = ("start", "charged", "asked", "successor", "rewire", "join", "leave")  # methods
 
 
 class Mutant(Struct, frozen=True):
@@ -41,7 +45,7 @@ class Setting(Struct, frozen=True):
     shapes: Mapping[NodeId, Shape]
     entries: tuple[int, ...]
     size: Size
-    inside: Mapping[NodeId, Mode] = NOBODY
+    inside: Inside = NOBODY
     fifo: bool = False
     delay_bound: int | None = None
     crashes: int = 0
@@ -83,21 +87,13 @@ def _compiled(spec: AlgorithmSpec, source: str, suffix: str) -> AlgorithmSpec:
         del sys.modules[module.__name__]
 
 
-def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+def _places(tree: ast.Module) -> Iterator[tuple[str, Callable[[ast.Module], None]]]:
     """Where something can be changed, and how."""
     for class_at, node in enumerate(tree.body):
         if not isinstance(node, ast.ClassDef):
             continue
         for method_at, method in enumerate(node.body):
-            if isinstance(method, ast.FunctionDef) and method.name not in (
-                "start",
-                "charged",
-                "asked",
-                "successor",
-                "rewire",
-                "join",
-                "leave",
-            ):
+            if isinstance(method, ast.FunctionDef) and method.name not in UNCHANGED:
                 for at, found in enumerate(ast.walk(method)):
                     change = _change_of(found)
                     if change is not None:
@@ -105,15 +101,17 @@ def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
                         yield f"{node.name}.{method.name}: {words}", _at(class_at, method_at, at, act)
 
 
-def _at(class_at: int, method_at: int, at: int, act: Any) -> Any:
+def _at(class_at: int, method_at: int, at: int, act: Change) -> Callable[[ast.Module], None]:
     def change(tree: ast.Module) -> None:
-        method = tree.body[class_at].body[method_at]  # type: ignore[attr-defined]
+        kind = tree.body[class_at]
+        assert isinstance(kind, ast.ClassDef)
+        method = kind.body[method_at]
         act(list(ast.walk(method))[at], method)
 
     return change
 
 
-def _change_of(node: ast.AST) -> tuple[str, Any] | None:
+def _change_of(node: ast.AST) -> tuple[str, Change] | None:
     if isinstance(node, ast.If | ast.IfExp):
         return f"not ({ast.unparse(node.test)})", _negate
     if isinstance(node, ast.Assign | ast.AugAssign):
@@ -129,7 +127,8 @@ def _change_of(node: ast.AST) -> tuple[str, Any] | None:
     return None
 
 
-def _negate(node: Any, method: ast.AST) -> None:
+def _negate(node: ast.AST, method: ast.AST) -> None:
+    assert isinstance(node, ast.If | ast.IfExp)
     node.test = ast.UnaryOp(ast.Not(), node.test)
 
 
@@ -153,7 +152,7 @@ class Look(Struct, frozen=True):
 
 
 def caught(spec: AlgorithmSpec, settings: Sequence[Setting], sound: Sequence[Look]) -> str | None:
-    """What catches an algorithm in one of these configurations, of which `sound` says how they look if all is well."""
+    """What catches an algorithm in these settings; `sound` is how they look if all is well."""
     for setting, usual in zip(settings, sound, strict=True):
         found = look(spec, setting, 3 * usual.states + 1000, usual.passed_over)
         if found.problem is not None:

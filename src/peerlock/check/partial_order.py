@@ -1,45 +1,49 @@
 """Partial order: a message that may as well arrive now arrives now.
 
-Steps of different nodes always commute here: a step changes its own node and adds to the inboxes of others. So of two
-orders only those matter in which the same node does two things. If delivering a letter commutes with everything that its
-node can do while the letter is under way, now or later, and no property can see the delivery, then nothing is lost by
-delivering it at once and looking at no other step: every other order leads through states that look the same. Such a
-delivery is called *early* here. In a state that has one, the search takes that one alone, unless it leads to a state seen
-before (then it takes all, so that no step is put off for ever).
+Steps of different nodes always commute here: a step changes its own node and adds to the inboxes of
+others. So of two orders only those matter in which the same node does two things. If delivering a
+letter commutes with everything that its node can do while the letter is under way, now or later,
+and no property can see the delivery, then nothing is lost by delivering it at once and looking at
+no other step: every other order leads through states that look the same. Such a delivery is called
+*early* here. In a state that has one, the search takes that one alone, unless it leads to a state
+seen before (then it takes all, so that no step is put off for ever).
 
-**Which deliveries commute is not taken on trust.** The search assumes it of every delivery that no property can see, by
-classes: kind of message, where the node is, how often it may still enter. Afterwards `refuted` follows, for every node,
-what was skipped: a *shadow* (l, s) of a cell that was met says "in a run that was not looked at, the node may be in l,
-with the letters s, which are delivered here, still under way". For each shadow:
+**Which deliveries commute is not taken on trust.** The search assumes it of every delivery that no
+property can see, by classes: kind of message, where the node is, how often it may still enter.
+Afterwards `refuted` follows, for every node, what was skipped: a *shadow* (l, s) of a cell that was
+met says "in a run that was not looked at, the node may be in l, with the letters s, which are
+delivered here, still under way". For each shadow:
 
-- delivering s must lead from l to the cell's own state, in any order that the network allows, and no property may see any of
-  it (except that the node enters: who is inside too early in the reduced graph can only make matters worse);
+- delivering s must lead from l to the cell's own state, in any order that the network allows, and
+  no property may see any of it (except that the node enters: a node that is inside too early in the
+  reduced graph can only make matters worse);
 - whatever can be done in l can be done in the cell;
-- each step of the cell, taken from l and followed by s, must lead to the same state and send the same as s followed by the
-  step.
+- each step of the cell, taken from l and followed by s, must lead to the same state and send the
+  same as s followed by the step.
 
-Then the shadow follows the step, and letters that are added to the cell, to the next cell. If all shadows pass, every state
-of the full graph has a state of the reduced one that looks the same, and is it if nothing more can happen in it: by
-induction along a run, each of whose steps is either the delivery of a letter of s or a step that the reduced graph has too,
-after finitely many early deliveries (they lead to ever new states, so they come to an end). So mutual exclusion, failed
-assertions and deadlocks are the same with and without the reduction, and what has happened *sometimes* has happened. If a
-shadow fails, its class is refused and the search is done again. A way to a violated property has been gone, but a shorter
-one may have been skipped.
+Then the shadow follows the step, and letters that are added to the cell, to the next cell. If all
+shadows pass, every state of the full graph has a state of the reduced one that looks the same, and
+is it if nothing more can happen in it: by induction along a run, each of whose steps is either the
+delivery of a letter of s or a step that the reduced graph has too, after finitely many early
+deliveries (they lead to ever new states, so they come to an end). So mutual exclusion, failed
+assertions and deadlocks are the same with and without the reduction, and what has happened
+*sometimes* has happened. If a shadow fails, its class is refused and the search is done again. A
+way to a violated property has been gone, but a shorter one may have been skipped.
 
-A clock that ticks for all, crashes and observers make steps of different nodes depend on each other: not with this
-reduction. Nor with a property of which nobody has said what it cannot see.
+A clock that ticks for all, crashes and observers make steps of different nodes depend on each
+other: not with this reduction. Nor with a property that does not say what it cannot see.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from peerlock.check.engine import Cells, Engine
-from peerlock.check.model import Action, Letter, Model
+from peerlock.check.model import Action, Detail, Letter, Model, Sends
 from peerlock.check.properties import Property
 
 MOST = 6  # letters that may be late in one shadow; if there are more, the class with the most in one is refused
@@ -62,9 +66,6 @@ class Shadow(NamedTuple):
     late: tuple[Late, ...]
 
 
-Sends: TypeAlias = tuple[tuple[int, int], ...]
-
-
 class Differs(Exception):
     """A shadow does not lead where its cell does."""
 
@@ -80,7 +81,7 @@ class Early:
     # -- choosing ------------------------------------------------------------------------------
 
     def choice(self, engine: Engine, columns: list[Cells]) -> Iterator[tuple[int, Cells, Cells]]:
-        """(node number, rows, actions): each row at most once, with the one action that is enough for it."""
+        """(node number, rows, actions): each row at most once, with an action that is enough."""
         free = np.ones(len(columns[0]), bool)
         for at in range(len(self.model.nodes)):
             engine.tables[at].count(columns[at])
@@ -103,13 +104,14 @@ class Early:
         return have
 
     def _early(self, at: int, cell: int, action: Action) -> bool:
-        if action.what != "deliver":
+        letter = action.detail
+        if not isinstance(letter, Letter):
             return False
         number = self.model.columns[at].cells[cell][0]
-        if self.class_of(at, number, action.detail) in self.refused:
+        if self.class_of(at, number, letter) in self.refused:
             return False
         try:
-            self._deliver(at, number, action.detail, may_enter=False)
+            self._deliver(at, number, letter, may_enter=False)
         except Differs:
             return False
         return True
@@ -123,10 +125,14 @@ class Early:
         local = self.model.columns[at].locals[number]
         return letter.message.kind, local.where, local.left
 
+    def _late(self, at: int, number: int, action: Action) -> Late:
+        assert isinstance(action.detail, Letter)
+        return Late(action.detail, self.class_of(at, number, action.detail))
+
     # -- showing that it was right -------------------------------------------------------------
 
     def refuted(self, engine: Engine) -> set[Class]:
-        """Classes of deliveries that do not commute with something, or too many to tell; none: the reduction is sound."""
+        """Classes of deliveries that do not commute, or too many to tell; none: it is sound."""
         found: set[Class] = set()
         burden: Counter[Class] = Counter()
         for at in range(len(self.model.nodes)):
@@ -136,7 +142,7 @@ class Early:
         return found or {name for name, _ in burden.most_common(1)}
 
     def _follow(self, engine: Engine, at: int) -> tuple[set[Class], Counter[Class]]:
-        """What is refuted at a node, and if there are too many shadows, how many letters of a class are late in one."""
+        """What is refuted at a node; with too many shadows, the late letters per class."""
         table, column, chosen = engine.tables[at], self.model.columns[at], self._known(engine, at)
         added: dict[int, set[int]] = {}
         for bundle, cell in zip(*np.nonzero(table.sums >= 0), strict=True):
@@ -152,7 +158,7 @@ class Early:
 
         for cell in np.flatnonzero(chosen >= 0).tolist():
             action, number = table.actions[chosen[cell]], column.cells[cell][0]
-            push(action.cell, Shadow(number, (Late(action.detail, self.class_of(at, number, action.detail)),)))
+            push(action.cell, Shadow(number, (self._late(at, number, action),)))
         while shortest := next((some for some in work if some), None):
             # The shortest first, so that the blame falls on one class wherever it can.
             cell, shadow = shortest.pop()
@@ -184,7 +190,7 @@ class Early:
         return refuted, Counter()
 
     def _deliver(self, at: int, number: int, letter: Letter, *, may_enter: bool = True) -> tuple[int, Sends]:
-        """Deliver a letter in a local state. Nobody must be able to see it, unless it is an entry and those are allowed."""
+        """Deliver a letter. No property must see it, except an entry where those are allowed."""
         model = self.model
         after, sends, entered = model.step(at, number, "deliver", letter)
         column = model.columns[at]
@@ -208,7 +214,7 @@ class Early:
         return number, every
 
     def _other_orders(self, at: int, end: int, shadow: Shadow) -> Iterator[Shadow]:
-        """The shadow after one of its late letters has arrived; all orders must come to the same."""
+        """The shadow after one of its late letters; all orders must come to the same."""
         number, sends = self._deliver_all(at, shadow.local, shadow.late)
         if number != end:
             raise Differs
@@ -224,7 +230,7 @@ class Early:
             yield Shadow(now, rest)
 
     def _after(self, at: int, cell: int, shadow: Shadow, action: Action, early: bool) -> Iterator[Shadow]:
-        """The shadow after a step of its cell: it takes the step too, or, if that was an early delivery, not yet."""
+        """The shadow after a step of its cell. It takes the step too, an early delivery later."""
         model = self.model
         end = model.columns[at].cells[cell][0]
         if action.what != "deliver" and (action.what, action.detail) not in self._own_steps(at, shadow.local):
@@ -237,19 +243,19 @@ class Early:
             raise Differs
         yield Shadow(now, shadow.late)
         if early:
-            yield Shadow(shadow.local, (*shadow.late, Late(action.detail, self.class_of(at, end, action.detail))))
+            yield Shadow(shadow.local, (*shadow.late, self._late(at, end, action)))
 
     def _can_do_the_same(self, at: int, cell: int, shadow: Shadow) -> None:
         if not self._own_steps(at, shadow.local) <= self._own_steps(at, self.model.columns[at].cells[cell][0]):
             raise Differs
 
-    def _own_steps(self, at: int, number: int) -> set[tuple[str, Any]]:
+    def _own_steps(self, at: int, number: int) -> set[tuple[str, Detail]]:
         """What a node can do without a letter."""
         return set(self.model.own_steps(at, self.model.columns[at].locals[number]))
 
-    def _joined(self, every: list[Sends]) -> dict[int, Any]:
-        """All that is sent, to whom: in the order sent where the network keeps it."""
-        found: dict[int, list[Any]] = {}
+    def _joined(self, every: list[Sends]) -> dict[int, tuple[int, ...]]:
+        """All that is sent, by addressee: in the order sent where the network keeps it."""
+        found: dict[int, list[int]] = {}
         for sends in every:
             for to, bundle in sends:
                 found.setdefault(to, []).extend(self.model.columns[to].bundles[bundle])

@@ -1,28 +1,30 @@
 """What a state must be like, always or sometimes.
 
-A `Property` gives every cell of every node a number, once; the numbers of a row are added up, and an expression over the
-sum says whether the state is bad. So a property costs one look-up a node and state. With a field of bits for each node the
-sum holds whatever a property needs to know of each; a `Predicate` in Python sees the whole state and is as slow as Python.
+A `Property` gives every cell of every node a number, once; the numbers of a row are added up, and
+an expression over the sum says whether the state is bad. So a property costs one look-up a node and
+state. With a field of bits for each node the sum holds whatever a property needs to know of each; a
+`Predicate` in Python sees the whole state and is as slow as Python.
 
-The invariants that the papers state are here too, by the ids of their claims, and are checked whenever their algorithm is.
+The invariants that the papers state are here too, by the ids of their claims, and are checked
+whenever their algorithm is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from peerlock.check.engine import Cells
+from peerlock.check.engine import Bools, Cells
 from peerlock.check.model import Letter, Local, Model
 from peerlock.contract import NodeId
 from peerlock.errors import PeerlockError, UsageError
 
-Sums = NDArray[np.int64]
-Bad = NDArray[np.bool_]
+Sums: TypeAlias = NDArray[np.int64]
+Bad: TypeAlias = Bools  # by state
 
 
 class Property:
@@ -43,13 +45,13 @@ class Property:
         """Which sums are bad; `enabled` counts the actions that can happen."""
         raise NotImplementedError  # a subclass says which
 
-    # For the reductions. By symmetry: is it the same for a state and the same state with its nodes renamed? By partial
-    # order (`early`): does `ignores` know what this property looks at?
+    # For the reductions. By symmetry: is it the same for a state and the same state with its nodes
+    # renamed? By partial order (`early`): does `ignores` know what this property looks at?
     symmetric = False
     can_ignore = False
 
     def ignores(self, before: Local, letter: Letter, after: Local, sent: Sequence[Letter]) -> bool:
-        """Can the property not see that this letter was delivered? (Where the node is and its mode stay the same.)"""
+        """Can the property not see this delivery? It leaves the node where it is, and its mode."""
         return False
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
@@ -90,7 +92,7 @@ class MutualExclusion(LooksAtWhere):
 
 
 class Deadlock(LooksAtWhere):
-    """ALL-DF: if nothing more can happen, nobody is in the middle of an invocation. A run that ends has done every entry."""
+    """ALL-DF: if nothing more can happen, no node is in the middle of an invocation."""
 
     name = "no deadlock"
 
@@ -114,7 +116,7 @@ class Assertions(LooksAtWhere):
 
 
 class OneToken(Property):
-    """At most one token, those under way included. `at_node(algorithm)` and `kinds` say what a token is."""
+    """At most one token, those under way included; `at_node` and `kinds` say what one is."""
 
     name = "one token"
     symmetric = can_ignore = True
@@ -158,7 +160,7 @@ class PermissionsExclude(Property):
 
 
 class ClocksAreAhead(Property):
-    """HPR, proof of Theorem 3: a node that has received a request has a clock greater than its stamp."""
+    """HPR, proof of Theorem 3: a request has a smaller stamp than the clock of its receiver."""
 
     name = "HPR-SF, the clocks"
     symmetric = can_ignore = True
@@ -175,10 +177,10 @@ class ClocksAreAhead(Property):
 
 
 class DijkstraInvariants(Property):
-    """EWD-P0, P1, P3, P6 between steps; P4, P5 of the node that a message is under way to; EWD-LINK.
+    """EWD-P0, P1, P3, P6 between steps; P4, P5 of the addressee of a message; EWD-LINK.
 
-    P4 and P5 speak of the moment of receipt. A message under way may be received now, so they must hold for the addressee of
-    every message in flight.
+    P4 and P5 speak of the moment of receipt. A message under way may be received now, so they must
+    hold for the addressee of every message in flight.
     """
 
     name = "EWD-P0..P6, EWD-LINK"
@@ -253,11 +255,12 @@ class Predicate(Property):
 
     def _looked(self, columns: list[Cells]) -> Bad:
         rows = zip(*(column.tolist() for column in columns[: len(self.model.nodes)]), strict=True)
-        # A sometimes property asks for the states that are like this, an always property for those that are not.
+        # A sometimes property asks for the states that are like this, an always property for those
+        # that are not.
         return np.array([bool(self.good(State(self.model, row))) == self.sometimes for row in rows], bool)
 
 
-class SomebodyWaitsWhileAnotherIsInside(LooksAtWhere):
+class OneWaitsWhileAnotherIsInside(LooksAtWhere):
     """The model is not vacuous: there is contention in it."""
 
     name = "sometimes one waits while another is inside"
@@ -270,8 +273,8 @@ class SomebodyWaitsWhileAnotherIsInside(LooksAtWhere):
         return (sums & 0xFFFF > 0) & (sums >> 16 > 0)
 
 
-class EverybodyEnters(LooksAtWhere):
-    """The model is not vacuous: with every node there is a state in which it is inside. Seen from the cells, not from rows."""
+class EachNodeEnters(LooksAtWhere):
+    """The model is not vacuous: each node is inside in some state, as its cells show."""
 
     name = "sometimes each node that may ask is inside"
     sometimes = True
@@ -279,7 +282,8 @@ class EverybodyEnters(LooksAtWhere):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.seen = {at for at in range(len(model.nodes)) if not model.local(at, model.first[at]).left}
-        # With a reduction by symmetry, whoever one node can be renamed into is inside where that node is.
+        # With a reduction by symmetry, the nodes that a node can be renamed into are inside where
+        # it is.
         self.alike = {at: {at} for at in range(len(model.nodes))}
 
     def look(self, columns: list[Cells], enabled: Cells) -> Bad:
@@ -313,7 +317,7 @@ def standard(model: Model) -> list[Property]:
         found += _invariants(model)
     if "read" in model.spec.needs.modes:
         found.append(ReadersShare(model))
-    return [*found, SomebodyWaitsWhileAnotherIsInside(model), EverybodyEnters(model)]
+    return [*found, OneWaitsWhileAnotherIsInside(model), EachNodeEnters(model)]
 
 
 # A property is named after what must be; a sentence says what was found instead.
@@ -336,7 +340,7 @@ def finding(name: str) -> str:
 
 def _invariants(model: Model) -> list[Property]:
     found: list[Property] = []
-    fields: tuple[str, ...] = getattr(model.spec.algorithm, "__struct_fields__", ())
+    fields: tuple[str, ...] = model.local(0, model.first[0]).algorithm.__struct_fields__
     for field, kind in (
         ("have_privilege", "PRIVILEGE"), ("token_here", "TOKEN"), ("holds_token", "TOKEN"), ("have_token", "TOKEN"),
     ):  # fmt: skip
@@ -352,7 +356,7 @@ def _invariants(model: Model) -> list[Property]:
 
 
 class Checks:
-    """Looks at every level; remembers which properties were violated and which sometimes happened."""
+    """Looks at every level; remembers what was violated and what sometimes happened."""
 
     def __init__(self, properties: Sequence[Property]) -> None:
         self.always = [prop for prop in properties if not prop.sometimes]

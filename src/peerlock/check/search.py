@@ -1,4 +1,4 @@
-"""The search itself: level after level, until there is nothing new, something is wrong, or a limit is reached."""
+"""The search: level after level, until there is nothing new, a violation or a limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from msgspec import Struct
 
-from peerlock.check.engine import CHUNK, Cells, Engine, Keys, Level, Outgrown, unique, unseen
+from peerlock.check.engine import CHUNK, Cells, Edges, Engine, Keys, Level, Outgrown, unique, unseen
 from peerlock.check.model import Action, Model
 from peerlock.check.partial_order import Early
 from peerlock.check.symmetry import Symmetry
@@ -43,7 +43,8 @@ class Outcome(Struct):
     handler_calls: int = 0
 
 
-# Given the rows of a level and how many actions each has, the name of a violated property and one row that violates it.
+# Given the rows of a level and how many actions each has, the name of a violated property and one
+# row that violates it.
 Check = Callable[[list[Cells], Cells], tuple[str, int] | None]
 Progress = Callable[[Outcome], None]
 
@@ -91,7 +92,8 @@ class Search:
                 break
             self.levels.append(following)
             self._remember(following.keys)
-        self.model.look_again()
+        if self.model.own is not None:
+            self.model.own.look_again()
         outcome.seconds = time.monotonic() - began
         outcome.exact, outcome.handler_calls = self.engine.exact, self.model.handler_calls
         if not outcome.exact:
@@ -142,8 +144,8 @@ class Search:
             if self._expand_all(level, pending):
                 return self._merged(pending)
             assert exact and not self.engine.exact
-            # The keys have become random numbers, and the rows of the level have another order: begin it again. What was
-            # found of the next level so far has not been seen.
+            # The keys have become random numbers, and the rows of the level have another order:
+            # begin it again. What was found of the next level so far has not been seen.
             self.outcome.transitions = before
             self.runs[:] = [np.sort(np.concatenate([known.keys for known in self.levels]))]
 
@@ -177,7 +179,7 @@ class Search:
         self.outcome.transitions += transitions
         return result
 
-    def _steps(self, columns: list[Cells], keys: Keys) -> Iterator[tuple[int, Cells, Cells, Keys]]:
+    def _steps(self, columns: list[Cells], keys: Keys) -> Iterator[Edges]:
         """All that can happen in these rows, or where that is enough, one early delivery."""
         if self.early is None:
             yield from self.engine.successors(columns, keys)
@@ -192,7 +194,7 @@ class Search:
         for at, parents, actions, found in self.engine.successors([column[rows] for column in columns], keys[rows]):
             yield at, rows[parents], actions, found
 
-    def _expand_inexact(self, columns: list[Cells], found: list[tuple[int, Cells, Cells, Keys]]) -> Level:
+    def _expand_inexact(self, columns: list[Cells], found: list[Edges]) -> Level:
         if not found:
             return Level(np.zeros(0, np.uint64), [np.zeros(0, np.int32) for _ in columns])
         keys = np.concatenate([keys for *_, keys in found])
@@ -230,7 +232,7 @@ class Search:
     # -- the way to a state --------------------------------------------------------------------
 
     def way_to(self, row: tuple[int, ...], depth: int | None = None) -> tuple[Step, ...]:
-        """A shortest way from the first state to one in the last level, or the level of that depth, found backwards."""
+        """A shortest way to a state in the last level, or that of a depth, found backwards."""
         steps: list[Step] = []
         before = self.levels[:-1] if depth is None else self.levels[:depth]
         for level in reversed(before):

@@ -1,15 +1,17 @@
-"""States that differ only in who is who are explored once.
+"""States that differ only in the names of the nodes are explored once.
 
-If an algorithm treats nodes alike, renaming them turns runs into runs. Then of all states that can be renamed into each other
-one is enough: the one with the smallest key. Which renamings an algorithm allows is not taken on trust. Candidates are all
-permutations, those that keep the first node, and rotations, as far as they leave the network as it is; a tie broken by
-node number destroys the first two, a loop from 1 to N all of them. After a search every cell that it met is looked at again:
-the actions of the renamed cell must be the renamed actions of the cell, for every renaming that was used. If one is not,
-the search counts for nothing and is done again with the next candidate, or with none.
+If an algorithm treats nodes alike, renaming them turns runs into runs. Then of all states that can
+be renamed into each other one is enough: the one with the smallest key. Which renamings an
+algorithm allows is not taken on trust. Candidates are all permutations, those that keep the first
+node, and rotations, as far as they leave the network as it is; a tie broken by node number destroys
+the first two, a loop from 1 to N all of them. After a search every cell that it met is looked at
+again: the actions of the renamed cell must be the renamed actions of the cell, for every renaming
+that was used. If one is not, the search counts for nothing and is done again with the next
+candidate, or with none.
 
-How to rename a value is read off the annotations of the fields: a `NodeId` is a node, a `Row` is indexed by nodes, a `Book`
-by names, `tuple[NodeId, ...]` and `frozenset[NodeId]` hold nodes, an `int` is a number. A field with any other annotation makes
-the algorithm unsymmetric.
+How to rename a value is read off the annotations of the fields: a `NodeId` is a node, a `Row` is
+indexed by nodes, a `Book` by names, `tuple[NodeId, ...]` and `frozenset[NodeId]` hold nodes, an
+`int` is a number. A field with any other annotation makes the algorithm unsymmetric.
 """
 
 from __future__ import annotations
@@ -19,16 +21,19 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import permutations
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import Struct
 
-from peerlock.check.engine import Cells, Engine, Keys
+from peerlock.check.engine import ByCell, Cells, Engine, Keys
 from peerlock.check.model import Action, Inbox, Letter, Model
-from peerlock.contract import Members, Neighbours, NodeId, Ring, Shape, Wire
+from peerlock.contract import Members, Neighbours, NodeId, Ring, Row, Shape
 
-Renaming = Mapping[NodeId, NodeId]
+Renaming: TypeAlias = Mapping[NodeId, NodeId]
+Value: TypeAlias = Any  # of a field, in the type that its annotation says
+How: TypeAlias = Callable[[Value, Renaming], Value]
+S = TypeVar("S", bound=Struct)
 
 
 class NotSymmetric(Exception):
@@ -36,7 +41,7 @@ class NotSymmetric(Exception):
 
 
 def groups(shapes: Mapping[NodeId, Shape]) -> dict[str, list[dict[NodeId, NodeId]]]:
-    """Candidates, largest first; each is closed under composition and leaves the network as it is."""
+    """Candidates, largest first; each is closed under composition and keeps the network."""
     nodes = tuple(shapes)
     every = [dict(zip(nodes, image, strict=True)) for image in permutations(nodes)] if len(nodes) <= 5 else []
     n = len(nodes)
@@ -50,40 +55,33 @@ def groups(shapes: Mapping[NodeId, Shape]) -> dict[str, list[dict[NodeId, NodeId
 def _keeps(shapes: Mapping[NodeId, Shape], renaming: Renaming) -> bool:
     """Is the renamed network the same network?"""
     for node, shape in shapes.items():
-        other = shapes[renaming[node]]
-        if isinstance(shape, Ring) and isinstance(other, Ring):
-            if (renaming[shape.left], renaming[shape.right]) != (other.left, other.right):
+        match shape, shapes[renaming[node]]:
+            case Ring(left, right), Ring() as other if (renaming[left], renaming[right]) != (other.left, other.right):
                 return False
-        elif isinstance(shape, Neighbours) and isinstance(other, Neighbours):
-            if {renaming[j] for j in shape.names} != set(other.names):
+            case Neighbours(names), Neighbours() as other if {renaming[j] for j in names} != set(other.names):
                 return False
-        elif (
-            isinstance(shape, Members)
-            and isinstance(other, Members)
-            and {renaming[j] for j in shape.all} != set(other.all)
-        ):
-            return False
+            case Members(every), Members() as other if {renaming[j] for j in every} != set(other.all):
+                return False
     return True
 
 
 # -- renaming values -------------------------------------------------------------------------------
 
 
-def rename(value: Any, renaming: Renaming) -> Any:
+def rename(value: S, renaming: Renaming) -> S:
     """A state or a message with its nodes renamed."""
-    kind: Any = type(value)
-    changes = {name: how(getattr(value, name), renaming) for name, how in _fields(kind).items()}
+    changes = {name: how(getattr(value, name), renaming) for name, how in _fields(type(value)).items()}
     return type(value)(**{name: changes.get(name, getattr(value, name)) for name in value.__struct_fields__})
 
 
 @cache
-def _fields(kind: type) -> dict[str, Callable[[Any, Renaming], Any]]:
+def _fields(kind: type[Struct]) -> dict[str, How]:
     """How to rename each field of a class that has nodes in it."""
     hints: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         hints |= {name: str(hint) for name, hint in inspect.get_annotations(base).items()}
     found = {}
-    for name in kind.__struct_fields__:  # type: ignore[attr-defined]
+    for name in kind.__struct_fields__:
         try:
             hint = ast.parse(hints[name], mode="eval").body
         except SyntaxError:
@@ -94,7 +92,7 @@ def _fields(kind: type) -> dict[str, Callable[[Any, Renaming], Any]]:
     return found
 
 
-def _how(hint: ast.expr, name: str) -> Callable[[Any, Renaming], Any] | None:
+def _how(hint: ast.expr, name: str) -> How | None:
     """None: nothing in it is a node."""
     match hint:
         case ast.Name("NodeId"):
@@ -124,7 +122,7 @@ def _how(hint: ast.expr, name: str) -> Callable[[Any, Renaming], Any] | None:
     raise NotSymmetric(f"it is not known how to rename {name}: {ast.unparse(hint)}")
 
 
-def _row(value: Any, renaming: Renaming) -> Any:
+def _row(value: Row, renaming: Renaming) -> Row:
     result = list(value)
     for old, new in renaming.items():
         if old < len(value):
@@ -132,7 +130,7 @@ def _row(value: Any, renaming: Renaming) -> Any:
     return tuple(result)
 
 
-def _each(kind: Any, how: Callable[[Any, Renaming], Any], value: Any, renaming: Renaming) -> Any:
+def _each(kind: type[tuple[Value, ...]] | type[frozenset[Value]], how: How, value: Value, renaming: Renaming) -> Value:
     return kind(how(item, renaming) for item in value)
 
 
@@ -145,7 +143,7 @@ class Symmetry:
     def __init__(self, model: Model, group: list[dict[NodeId, NodeId]]) -> None:
         self.model = model
         self.group = [renaming for renaming in group if any(old != new for old, new in renaming.items())]
-        self._tables: dict[tuple[int, int], NDArray[np.int32]] = {}
+        self._tables: dict[tuple[int, int], ByCell] = {}
         self._starts = [model.local(at, model.first[at]).algorithm for at in range(len(model.nodes))]
 
     def alike(self, at: int) -> set[int]:
@@ -175,19 +173,10 @@ class Symmetry:
         return self.model.place[self.group[which][self.model.nodes[at]]]
 
     def _renamed(self, which: int, at: int, cells: Cells) -> Cells:
-        table = self._tables.get((which, at), np.zeros(0, np.int32))
-        top = int(cells.max()) + 1
-        if top > len(table):
-            larger = np.full(max(top, 2 * len(table), 64), -1, np.int32)
-            larger[: len(table)] = table
-            table = self._tables[which, at] = larger
-        result = table[cells]
-        missing = np.flatnonzero(result < 0)
-        if len(missing):
-            for cell in np.unique(cells[missing]).tolist():
-                table[cell] = self.cell(which, at, cell)
-            result = table[cells]
-        return result
+        table = self._tables.get((which, at))
+        if table is None:
+            table = self._tables[which, at] = ByCell(lambda cell: self.cell(which, at, cell))
+        return table.of(cells)
 
     def cell(self, which: int, at: int, cell: int) -> int:
         """The renamed cell, in the column of the renamed node."""
@@ -197,7 +186,8 @@ class Symmetry:
         target = self.model.columns[self._target(which, at)]
         algorithm = rename(local.algorithm, renaming)
         for name in ("others", "neighbours"):
-            # A list of nodes that a node goes through in its own order: the order is the renamed node's.
+            # A list of nodes that a node goes through in its own order: the order is the renamed
+            # node's.
             own = getattr(self._starts[self._target(which, at)], name, None)
             if own is not None and set(own) == set(getattr(algorithm, name)):
                 setattr(algorithm, name, own)
@@ -216,16 +206,12 @@ class Symmetry:
         renaming = self.group[which]
         source, message, ticks = self.model.columns[at].letters[letter]
         target = self.model.columns[self._target(which, at)]
-        return target.letter(Letter(renaming[source], self._message(message, renaming), ticks))
-
-    def _message(self, message: Wire, renaming: Renaming) -> Wire:
-        result: Wire = rename(message, renaming)
-        return result
+        return target.letter(Letter(renaming[source], rename(message, renaming), ticks))
 
     # -- is it true? -------------------------------------------------------------------------------
 
     def verify(self, engine: Engine) -> None:
-        """The actions of every renamed cell are the renamed actions of the cell, or the algorithm is not symmetric."""
+        """The actions of a renamed cell must be the renamed actions of the cell."""
         for at, table in enumerate(engine.tables):
             for cell in np.flatnonzero(table.counts >= 0).tolist():
                 start, count = int(table.starts[cell]), int(table.counts[cell])
@@ -240,7 +226,7 @@ class Symmetry:
         """A renamed action, in a form that can be compared."""
         renaming, detail = self.group[which], action.detail
         if isinstance(detail, Letter):
-            detail = Letter(renaming[detail.source], self._message(detail.message, renaming), detail.ticks)
+            detail = Letter(renaming[detail.source], rename(detail.message, renaming), detail.ticks)
         sends = []
         for to, bundle in action.sends:
             letters = self.model.columns[to].bundles[bundle]

@@ -1,17 +1,17 @@
 """The configurations of the table of verdicts, and what each shows.
 
-Every algorithm with three nodes and two entries each, from every legal start, in both orders of delivery; Algorithm B up to
-where its numbers wrap, and with unbounded entries; Helary, Plouzeau and Raynal on every connected graph of four and five nodes;
-Dijkstra's rings with unbounded entries; how often a waiting node is passed over, as the others enter more often; how many
-messages an entry costs at the least and at the most; the printed forms, which fail; and procedures cut in two, one place at a
-time and all harmless places together.
+Every algorithm with three nodes and two entries each, from every legal start, in both orders of
+delivery; Algorithm B up to where its numbers wrap, and with unbounded entries; Helary, Plouzeau and
+Raynal on every connected graph of four and five nodes; Dijkstra's rings with unbounded entries; how
+often a waiting node is passed over, as the others enter more often; how many messages an entry
+costs at the least and at the most; the printed forms, which fail; and procedures cut in two, one
+place at a time and all harmless places together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
-from typing import Any
 
 from msgspec import Struct
 
@@ -25,7 +25,8 @@ from peerlock.contract import Members, Mode, Neighbours, NodeId, Ring, Shape
 
 THREE = (1, 2, 3)
 
-# Where a procedure may be interrupted without harm, as far as it was explored; the rows for single cuts show the others.
+# Where a procedure may be interrupted without harm, as far as it was explored; the rows for single
+# cuts show the others.
 HARMLESS = {
     "suzuki-kasami-a": (
         "test_have_privilege", "next_number", "have_privilege_true", "ln_own", "append", "have_privilege_false",
@@ -40,13 +41,13 @@ class Configuration(Struct, frozen=True):
     """One exploration, as plain values, so that another process can do it."""
 
     name: str
-    shapes: dict[NodeId, Any]
+    shapes: Mapping[NodeId, Shape]
     entries: tuple[int, ...]
     what: str  # the words of the table's row that it belongs to
     inside: dict[NodeId, Mode] = {}
     as_printed: bool = False
     fifo: bool = False
-    options: dict[str, Any] = {}
+    options: Mapping[str, int | str] = {}
     delay_bound: int | None = None
     crashes: int = 0
     count: str = ""  # "messages" an entry costs, or how often the last node is "passed over"
@@ -83,7 +84,7 @@ def explore(configuration: Configuration, max_states: int | None, max_seconds: f
     outcome = search.run(max_states, max_seconds)
     verdicts = checks.verdicts(outcome.violated, outcome.finished)
     if sum(left != 0 for left in configuration.entries) < 2:
-        # With one node asking nobody can wait for another.
+        # If one node alone asks, no node can wait for another.
         verdicts = {name: verdict for name, verdict in verdicts.items() if not name.startswith("sometimes")}
     well = outcome.finished and "violated" not in verdicts.values()
     if well and ANY in configuration.entries and outcome.states < 100_000:
@@ -119,7 +120,7 @@ def _size(configuration: Configuration) -> Size:
         kind = "line" if ends == 2 else "tree"
     else:
         kind = "ring" if e == n and all(len(names) == 2 for names in linked.values()) else "general"
-    return Size(n, e, d, kind, configuration.options.get("l", 2))
+    return Size(n, e, d, kind, int(configuration.options.get("l", 2)))
 
 
 def _distances(linked: Mapping[NodeId, set[NodeId]], start: NodeId) -> dict[NodeId, int]:
@@ -143,10 +144,8 @@ def shapes_of(name: str, n: int, home: NodeId = 1, bound: float = 1.0) -> dict[N
 
 
 def starts(name: str) -> list[dict[NodeId, Mode]]:
-    """Nobody inside, each node inside, and for readers every set of them."""
-    found: list[dict[NodeId, Mode]] = [{}]
-    for j in THREE:
-        found.append({j: "write"})
+    """No node inside, each node inside, and for readers every set of them."""
+    found: list[dict[NodeId, Mode]] = [{}, {1: "write"}, {2: "write"}, {3: "write"}]
     if "read" in choose(name).needs.modes:
         for count in THREE:
             for some in combinations(THREE, count):
@@ -164,14 +163,9 @@ def configurations(
         for name in CATALOGUE:
             ticks = 1 if choose(name).needs.delay_bound else None
             for inside in starts(name):
+                words = f"3 nodes, {entries} entries each"
                 yield Configuration(
-                    name,
-                    shapes_of(name, 3),
-                    (entries,) * 3,
-                    f"3 nodes, {entries} entries each",
-                    inside,
-                    fifo=fifo,
-                    delay_bound=ticks,
+                    name, shapes_of(name, 3), (entries,) * 3, words, inside, fifo=fifo, delay_bound=ticks
                 )
         for l in (2, 3):
             for bounds in ((4, 3, 1), (5, 5, 1)):
@@ -196,7 +190,7 @@ def _on_graphs(graphs: Mapping[str, Mapping[NodeId, tuple[NodeId, ...]]], fifo: 
     for graph in graphs.values():
         nodes = tuple(graph)
         for home in nodes:
-            shapes: dict[NodeId, Any] = {j: Neighbours(names, home) for j, names in graph.items()}
+            shapes: Mapping[NodeId, Shape] = {j: Neighbours(names, home) for j, names in graph.items()}
             for count in (1, 2, 3) if len(nodes) == 4 else (1,):
                 for asking in combinations(nodes, count):
                     words = f"every connected graph of {len(nodes)} nodes, {count} request{'s' * (count > 1)}, token anywhere"
@@ -215,7 +209,7 @@ def _counted(graphs: Mapping[str, Mapping[NodeId, tuple[NodeId, ...]]]) -> Itera
                 continue  # fails before there is anything to count
             few = 1 if name == "helary-plouzeau-raynal" else 2
             if entry.mean_only:
-                continue  # its calls serve many and do not say who calls
+                continue  # its calls serve many and do not say which node calls
             words = f"3 nodes, {few} entr{'y' if few == 1 else 'ies'} each: messages an entry"
             yield Configuration(name, shapes, (few,) * 3, words, as_printed=printed, count="messages")
             for times in (1, 2, 3) if name != "helary-plouzeau-raynal" else (1, 2):
@@ -226,7 +220,7 @@ def _counted(graphs: Mapping[str, Mapping[NodeId, tuple[NodeId, ...]]]) -> Itera
             nodes = tuple(graph)
             if len(nodes) == 4:
                 for home in nodes:
-                    on: dict[NodeId, Any] = {j: Neighbours(names, home) for j, names in graph.items()}
+                    on: dict[NodeId, Shape] = {j: Neighbours(names, home) for j, names in graph.items()}
                     for asking in combinations(nodes, 2):
                         bounds = tuple(int(j in asking) for j in nodes)
                         words = "every connected graph of 4 nodes, 2 requests: messages an entry"
@@ -258,21 +252,8 @@ def _printed() -> Iterator[Configuration]:
         failures, shapes_of(failures, 2), (2, 2), "2 nodes, 2 entries each, delays kept", as_printed=True, delay_bound=1
     )
     implicit = "ricart-agrawala-implicit"
-    yield Configuration(
-        implicit,
-        shapes_of(implicit, 2, bound=2.0),
-        (1, 1),
-        "a time-out shorter than two delays",
-        options={"timeout": 3},
-        delay_bound=2,
-    )
-    repaired = failures
-    yield Configuration(repaired, shapes_of(failures, 2), (1, 1), "time-outs at any time: a live node is suspected")
-    yield Configuration(
-        repaired,
-        shapes_of(failures, 3),
-        (1, 1, 1),
-        "3 nodes, 1 entry each, 1 crash, delays kept",
-        delay_bound=1,
-        crashes=1,
-    )
+    words, shapes = "a time-out shorter than two delays", shapes_of(implicit, 2, bound=2.0)
+    yield Configuration(implicit, shapes, (1, 1), words, options={"timeout": 3}, delay_bound=2)
+    yield Configuration(failures, shapes_of(failures, 2), (1, 1), "time-outs at any time: a live node is suspected")
+    words = "3 nodes, 1 entry each, 1 crash, delays kept"
+    yield Configuration(failures, shapes_of(failures, 3), (1, 1, 1), words, delay_bound=1, crashes=1)

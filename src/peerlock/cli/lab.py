@@ -79,12 +79,12 @@ def make_lab(
 
     settings = gather(config, dir=directory)
 
-    def status() -> NodeStatus:
+    def status() -> dict[str, object]:
         caller = reach(group, settings)
         if caller is None:
             raise UsageError(f"No node of the group {group} runs on this host. Waiting for one …")
         with contextlib.closing(caller):
-            return msgspec.convert(caller.call("status"), NodeStatus)
+            return dict(msgspec.to_builtins(msgspec.convert(caller.call("status"), NodeStatus)))
 
     return Lab(names=names, status=status, group=group, trace=recorded, agreed=agreed)
 

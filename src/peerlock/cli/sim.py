@@ -16,7 +16,7 @@ from peerlock.cli.progress import Ticker, bar
 from peerlock.contract import Mode
 from peerlock.errors import UsageError
 from peerlock.observe import diagram as diagrams
-from peerlock.observe.metrics import Metrics, summary
+from peerlock.observe.metrics import Metrics, PerEntry, Quantiles, summary
 from peerlock.sim import delays, topology, workload
 from peerlock.sim.experiment import FAULTS, Experiment, Prepared
 from peerlock.trace import Keeper, Recorder, Writer
@@ -35,12 +35,12 @@ class Report(Struct):
     seed: int | str
     entries: int
     messages: int
-    messages_per_entry: dict[str, float | None]
+    messages_per_entry: PerEntry
     overhead: int
     by_kind: dict[str, int]
     bytes_per_entry: float | None
-    wait: dict[str, float | None]
-    sync_delay: dict[str, float | None]
+    wait: Quantiles
+    sync_delay: Quantiles
     throughput: float | None
     fairness: float | None
     violations: int
@@ -190,7 +190,7 @@ def _show(found: Report) -> None:
     console().print(table)
 
 
-def _quantiles(values: dict[str, float | None]) -> str:
+def _quantiles(values: Quantiles) -> str:
     return f"{short(values['p50'])} median, {short(values['p99'])} p99, {short(values['max'])} at most"
 
 

@@ -1,10 +1,10 @@
-"""Whole nodes with one of their rules taken away."""
+"""Whole nodes with one of their rules taken away. `sim/cluster/planted.py` has the list for the simulator."""
 
 from __future__ import annotations
 
 from math import inf
 
-from peerlock.mutants.views import DeliversOldEpochs
+from peerlock.mutants import views
 from peerlock.node.core import Core
 from peerlock.node.links import Links
 from peerlock.node.membership.view import View
@@ -45,10 +45,11 @@ class ReportsAnew(Core):
 class DeliversWhatWaited(Core):
     """What waited for an epoch that never started here is delivered in the next one.
 
-    Sessions keep the order, so nothing else of an old epoch can come after the reports of a new one.
+    Sessions keep the order, so nothing else of an old epoch can come after the reports of a new
+    one.
     """
 
-    views_of = DeliversOldEpochs
+    views_of = views.DeliversOldEpochs
 
     def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
         early = self.delivery.early
@@ -57,7 +58,7 @@ class DeliversWhatWaited(Core):
 
 
 class RemembersTheDead(Core):
-    """Sessions with those who are gone are kept."""
+    """Sessions with peers that are gone are kept."""
 
     def learn(self, epoch: int, members: tuple[Peer, ...], now: float) -> None:
         before = dict(self.links.sessions)
@@ -88,12 +89,12 @@ class LeaseNotChecked(Core):
         self.deadline.until = inf
 
 
-def core_with(views: type[ViewChange] = ViewChange, sessions: type[Session] = Session) -> type[Core]:
+def core_with(view_change: type[ViewChange] = ViewChange, session: type[Session] = Session) -> type[Core]:
     class ChangedLinks(Links):
-        sessions_of = sessions
+        sessions_of = session
 
     class Changed(Core):
-        views_of = views
+        views_of = view_change
         links_of = ChangedLinks
 
     return Changed

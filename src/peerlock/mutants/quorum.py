@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from peerlock.node.membership.lease import Lease
@@ -101,16 +99,11 @@ class RenewsByName(Voter):
     """Supports any peer that has the name of a member."""
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: float, out: VoterOutput) -> None:
-        namesakes = [peer for peer in self.decided.members if _name(peer) == _name(heartbeat.peer)]
+        namesakes = [peer for peer in self.decided.members if peer.name == heartbeat.peer.name]
         if not heartbeat.wish and namesakes and heartbeat.peer not in namesakes:
             out.answer(heartbeat.peer, HeartbeatAck(heartbeat.number, True))
         else:
             super().on_heartbeat(heartbeat, now, out)
-
-
-def _name(peer: Any) -> str:
-    """Without what tells its incarnations apart."""
-    return peer.name if isinstance(peer, Peer) else str(peer).rstrip("'")
 
 
 class KeepsRenewing(Voter):
@@ -128,7 +121,7 @@ class LeavesItToOthers(Voter):
 
 
 class BelievesAMinority(Lease):
-    def confirm(self, voter: Any, number: int, needed: int, now: float) -> bool:
+    def confirm(self, voter: str, number: int, needed: int, now: float) -> bool:
         return super().confirm(voter, number, 1, now)
 
 
@@ -154,6 +147,6 @@ class SplitsNoPairs(Voter):
 class LeaseFromTheAnswer(Lease):
     """Runs for D from when the answer came."""
 
-    def confirm(self, voter: Any, number: int, needed: int, now: float) -> bool:
+    def confirm(self, voter: str, number: int, needed: int, now: float) -> bool:
         self.sent = tuple((at, now if at == number else when) for at, when in self.sent)
         return super().confirm(voter, number, needed, now)

@@ -79,7 +79,7 @@ class RenewsByNameInAStore(StoreMember):
 
 
 class PatienceFromTheStart(StoreMember):
-    """Counts from when it looked at the store for the first time, not from the heartbeat that it saw."""
+    """Counts from its first look at the store, not from the heartbeat that it saw."""
 
     @staticmethod
     def since(before: tuple[int, float] | None, revision: int, steady: float) -> float:

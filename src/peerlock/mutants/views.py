@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from peerlock.contract import note
 from peerlock.node.membership.view_change import Reports, ViewChange, Who
@@ -35,7 +35,7 @@ class DropsNewerEpochs(ViewChange):
 
 
 class StartsOlderEpochs(ViewChange):
-    """Learns of a newer epoch, reports for it, and still starts the one before when its reports are there."""
+    """Reports for a newer epoch, and still starts the one before with its reports."""
 
     older: int = 0
     older_members: tuple[Who, ...] = ()
@@ -51,7 +51,7 @@ class StartsOlderEpochs(ViewChange):
             self.older, self.older_members, self.older_reports = self.known, self.coming, self.reports
         return super().learn(epoch, members)
 
-    def on_report(self, source: Who, epoch: int, report: Any) -> bool:
+    def on_report(self, source: Who, epoch: int, report: object) -> bool:
         if epoch == self.older and self.epoch < epoch:
             self.older_reports = note(self.older_reports, source, report)
             return len(self.older_reports) == len(self.older_members)

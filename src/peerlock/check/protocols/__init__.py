@@ -1,4 +1,4 @@
-"""The protocols around the algorithms, explored in every interleaving, and again without each of their rules.
+"""The protocols around the algorithms, in every interleaving, also without each of their rules.
 
 view_change          from one view to the next
 quorum, store        voters; a store

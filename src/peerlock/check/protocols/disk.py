@@ -1,34 +1,38 @@
-"""A model of a file system with locks, crashes and loss of power, for the protocol of `node/membership/host.py`.
+"""A model of a file system with locks, crashes and loss of power, for `node/membership/host.py`.
 
-A process of the model is a plain function that uses `HostMember`. It is never copied: its state is the list of answers
-that it has got so far. To make its next step, it runs again from the start with these answers, up to the first call that
-has none (`Replayed`). So the class that is explored is the class that ships.
+A process of the model is a plain function that uses `HostMember`. It is never copied: its state is
+the list of answers that it has got so far. To make its next step, it runs again from the start with
+these answers, up to the first call that has none (`Replayed`). So the class that is explored is the
+class that ships.
 
-**Durability.** A name is durable once its directory was synced, a content once its file was. When the power fails, each
-name that is not durable may be there or not, in `members` and `views` independently of each other, in the other
-directories all or none. A content that is not durable is empty. All processes and locks are gone.
+**Durability.** A name is durable once its directory was synced, a content once its file was. When
+the power fails, each name that is not durable may be there or not, in `members` and `views`
+independently of each other, in the other directories all or none. A content that is not durable is
+empty. All processes and locks are gone.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from itertools import chain, combinations
 from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from peerlock.contract import Key
 from peerlock.node.membership.files import DIRECTORIES
 
 Inode: TypeAlias = tuple[int, int]  # the process that made it, and its how many-th
 Handle: TypeAlias = tuple[int, int, Inode]  # the process, its how many-th open file, and which file
+Answer: TypeAlias = Any  # in the type that the call has in `Files`
 FAILED = "failed"  # the answer of a call that raises OSError
 
 
 class Call(NamedTuple):
     what: str
-    words: tuple[Any, ...]
+    words: tuple[Hashable, ...]
 
     def __str__(self) -> str:
         return f"{self.what} {' '.join(map(str, self.words))}"
@@ -54,7 +58,7 @@ class Disk(Struct):
             dict(self.locks),
         )
 
-    def key(self) -> Any:
+    def key(self) -> Key:
         return (
             tuple(tuple(sorted(names.items())) for names in self.names.values()),
             tuple(tuple(sorted(names.items())) for names in self.durable.values()),
@@ -68,11 +72,11 @@ class Disk(Struct):
 
     # -- calls -------------------------------------------------------------------------------------------
 
-    def do(self, process: int, count: int, call: Call) -> Any:
+    def do(self, process: int, count: int, call: Call) -> Answer:
         """What the call answers; `count` is how many calls this process has made before."""
         return getattr(self, f"do_{call.what}")(*call.words, new=(process, count))
 
-    def do_names(self, directory: str, new: Inode) -> Any:
+    def do_names(self, directory: str, new: Inode) -> tuple[str, ...]:
         return tuple(sorted(self.names[directory]))
 
     def do_exists(self, path: str, new: Inode) -> bool:
@@ -203,11 +207,11 @@ class NeedsAnswer(BaseException):
 class Replayed:
     """`Files` that answer what was answered before."""
 
-    def __init__(self, answers: Sequence[Any]) -> None:
+    def __init__(self, answers: Sequence[Answer]) -> None:
         self.answers, self.next = answers, 0
         self.call: Call | None = None  # that was not answered yet
 
-    def ask(self, what: str, *words: Any) -> Any:
+    def ask(self, what: str, *words: Hashable) -> Answer:
         if self.next == len(self.answers):
             # What the process would do on its way out it does not do: it only waits.
             self.call = self.call or Call(what, words)
@@ -224,34 +228,34 @@ class Replayed:
     def names(self, directory: str) -> list[str]:
         return list(self.ask("names", directory))
 
-    def exists(self, path: str) -> Any:
+    def exists(self, path: str) -> Answer:
         return self.ask("exists", path)
 
-    def read(self, path: str) -> Any:
+    def read(self, path: str) -> Answer:
         return self.ask("read", path)
 
-    def create(self, path: str) -> Any:
+    def create(self, path: str) -> Answer:
         return self.ask("create", path)
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str) -> Answer:
         return self.ask("open", path)
 
-    def lock(self, file: Any, byte: int, shared: bool = False) -> Any:
+    def lock(self, file: Handle, byte: int, shared: bool = False) -> Answer:
         return self.ask("lock", file, byte, shared)
 
-    def keep(self, file: Any) -> None:
+    def keep(self, file: Handle) -> None:
         pass
 
-    def write(self, file: Any, data: bytes) -> None:
+    def write(self, file: Handle, data: bytes) -> None:
         self.ask("write", file, data)
 
-    def sync(self, file: Any) -> None:
+    def sync(self, file: Handle) -> None:
         self.ask("sync", file)
 
-    def close(self, file: Any) -> None:
+    def close(self, file: Handle) -> None:
         self.ask("close", file)
 
-    def is_at(self, file: Any, path: str) -> Any:
+    def is_at(self, file: Handle, path: str) -> Answer:
         return self.ask("is_at", file, path)
 
     def sync_directory(self, directory: str) -> None:
@@ -260,11 +264,11 @@ class Replayed:
     def rename(self, old: str, new: str) -> None:
         self.ask("rename", old, new)
 
-    def link(self, old: str, new: str) -> Any:
+    def link(self, old: str, new: str) -> Answer:
         return self.ask("link", old, new)
 
     def unlink(self, path: str) -> None:
         self.ask("unlink", path)
 
-    def ended(self, file: Any) -> bool:
+    def ended(self, file: Handle) -> bool:
         return True

@@ -1,36 +1,39 @@
 """The registry of one host in every interleaving of its system calls.
 
-Two or three processes run `HostMember` over a model of the file system (`disk.py`): they join, hold, exclude each other,
-decide views and leave. Any of them may be slow, crash or get an error from a call; the power may fail. Looked at in
-every state:
+Two or three processes run `HostMember` over a model of the file system (`disk.py`): they join,
+hold, exclude each other, decide views and leave. Any of them may be slow, crash or get an error
+from a call; the power may fail. Looked at in every state:
 
 - *the holder is in the newest view*: a member that may hold is never excluded;
-- *one view per epoch*: no two processes ever learn different views of one epoch, not even across a loss of power;
+- *one view per epoch*: no two processes ever learn different views of one epoch, not even across a
+  loss of power;
 - *nothing fails by itself*: while no call is made to fail, no process gets an error;
-- *the group goes on*: if all processes are dead, or the power failed, the next process joins and may hold; if they are
-  stopped, the next process excludes all but those that hold.
+- *the group goes on*: if all processes are dead, or the power failed, the next process joins and
+  may hold; if they are stopped, the next process excludes all but those that hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from copy import copy
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from peerlock.check.protocols.breadth_first import BreadthFirst
-from peerlock.check.protocols.disk import FAILED, Call, Disk, NeedsAnswer, Replayed
+from peerlock.check.protocols.disk import FAILED, Answer, Call, Disk, NeedsAnswer, Replayed
 from peerlock.check.search import Outcome, Progress
+from peerlock.contract import Key
 from peerlock.errors import RegistryError
 from peerlock.node.membership.files import DIRECTORIES, path_of
 from peerlock.node.membership.host import HostMember
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 
-Answers: TypeAlias = tuple[Any, ...]
-# Calls that go with the one before them: a draft is nobody else's, and a lock that is given up late only delays others.
+Answers: TypeAlias = tuple[Answer, ...]
+# Calls that go with the one before them: a draft belongs to one process, and a lock that is given
+# up late only delays others.
 PRIVATE = frozenset({"write", "sync", "close"})
 FRESH = 9  # the process that comes when all others are dead
 
@@ -62,11 +65,11 @@ class Process:
         return self.member.holding is not None
 
     def count(self) -> int:
-        """A number for what the next call makes, which depends on the word and the calls in it alone."""
+        """A number for what the next call makes: a function of the word and the calls in it."""
         return 1000 * self.word + len(self.files.answers) - self.began
 
-    def key(self) -> Any:
-        """Equal for two that will do the same: between two words a process remembers what its member does."""
+    def key(self) -> Key:
+        """Equal for two that will do the same; between words a process is what its member is."""
         member = self.member
         return (
             self.word, self.files.answers[self.began :], member.alive, member.holding, member.admitted, member.leaving,
@@ -156,7 +159,7 @@ class Explorer(BreadthFirst[State]):
         self.group = group
         self.kind = type("Kept", (group.kind,), {"kept_views": group.kept_views})
         self.known: dict[tuple[int, Answers], Process] = {}
-        self.goes_on: dict[Any, str | None] = {}
+        self.goes_on: dict[Hashable, str | None] = {}
         self.tampered = any(word in script for script in group.scripts for word in ("remove", "replace"))
 
     def process(self, at: int, answers: Answers) -> Process:
@@ -205,7 +208,7 @@ class Explorer(BreadthFirst[State]):
             state, at, disk.do(at + 1, self.process(at, state.answers[at]).count(), call), disk, state.errors
         )
 
-    def answered(self, state: State, at: int, answer: Any, disk: Disk, errors: int) -> State:
+    def answered(self, state: State, at: int, answer: Answer, disk: Disk, errors: int) -> State:
         answers = (*state.answers[:at], (*state.answers[at], answer), *state.answers[at + 1 :])
         after = State(disk, answers, state.dead, errors)
         call = self.process(at, answers[at]).call

@@ -1,6 +1,7 @@
 """The registry of one host: the groups that are explored, and each of its rules taken away in turn.
 
-`peerlock check-registries` runs them all. The numbers are those of the rules in `node/membership/host.py`.
+`peerlock check-registries` runs them all. The numbers are those of the rules in
+`node/membership/host.py`.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class LooksForNoFile(HostMember):  # 10
 _JOIN = ("join hold", "join hold")
 _EXCLUDE: dict[str, Any] = {"scripts": ("join hold stop hold", "join exclude hold"), "before": (1, 1)}
 _SLOW: dict[str, Any] = {"scripts": ("join renew hold", "join renew"), "before": (1,), "kept_views": 1}
-# The first process asks to join and dies. The second is about to admit it, the third is about to sweep.
+# The first process asks to join and dies. The second is about to admit it, the third is about to
+# sweep.
 _DIES: dict[str, Any] = {
     "scripts": ("join", "join renew", "join renew", "join renew"), "before": (0, 1, 1, 1),
     "then": ((2, "names members"), (0, "names views"), (1, "create"), (0, "crash")),

@@ -1,41 +1,57 @@
 """The voters, explored: the very `Voter` and `QuorumMember` that ship, in every interleaving.
 
-Three voters decide who the members are. One member, `m`, beats and has a lease; the other, `a`, is always supported
-for, and stands for the rest of the group. What is sent may arrive at any time, any number of times, or never: letters
-stay where they are when they are delivered. Voters are restarted (what is not in their record is forgotten), or die
-for good.
+Three voters decide who the members are. One member, `m`, sends heartbeats and has a lease; the
+other, `a`, is always supported, and stands for the rest of the group. A message may arrive at any
+time, any number of times, or never: letters stay where they are when they are delivered. Voters are
+restarted (what is not in their record is forgotten), or die for good.
 
-Time is nothing but the order of events. Promises and leases end whenever they may, and one thing is certain: a
-promise ends after the leases that rest on it (`peerlock.node.membership.lease` has the clocks). The observer `Truth` keeps that
-order. It also knows what no node knows: which views were decided, and whether `m` believes. Two views of one epoch,
-or `m` believing while some view without it is decided, are violations.
+Time is nothing but the order of events. Promises and leases end whenever they may, and one thing is
+certain: a promise ends after the leases that rest on it (`peerlock.node.membership.lease` has the
+clocks). The observer `Truth` keeps that order. It also knows what no node knows: which views were
+decided, and whether `m` believes that it may hold. Two views of one epoch, or `m` believing while
+some view without it is decided, are violations.
 
-That the voters never block each other for ever is a question of its own (`Progress`): from every state, as long as
-another ballot may be started and a majority is up, some way leads to a decision. There `m` is as obstinate as it can
-be: a promise to it ends only where it is not renewed, or where `m` is cut off.
+That the voters never block each other for ever is a question of its own (`stuck`): from every
+state, as long as another ballot may be started and a majority is up, some way leads to a decision.
+There `m` is as obstinate as it can be: a promise to it ends only where it is not renewed, or where
+`m` is cut off.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Hashable
+from copy import copy
+from typing import Self, TypeAlias
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
-from peerlock.check.liveness import Graph
-from peerlock.check.model import Inbox, Local, Model
-from peerlock.check.observers import FORBIDDEN, Event, Observer
+from peerlock.check.liveness import Graph, Indices
+from peerlock.check.model import Detail, Inbox, Letter, Local
+from peerlock.check.observers import FORBIDDEN, Budget, Event, Observer
 from peerlock.check.properties import Assertions as NoAssertionFails
-from peerlock.check.properties import Bad, Checks, Property, Sums
-from peerlock.check.search import Outcome, Progress, Search
-from peerlock.contract import Members, Needs, NodeId, State
+from peerlock.check.properties import Bad, Property
+from peerlock.check.protocols.protocol_model import (
+    Explored,
+    NothingIsWrong,
+    Post,
+    ProtocolGroup,
+    ProtocolModel,
+    Sometimes,
+    apart,
+    explored,
+)
+from peerlock.check.search import Progress, Search
+from peerlock.contract import NOBODY, Inside, Key, NodeId, Shape
 from peerlock.node.membership.lease import Lease
 from peerlock.node.membership.view import View
+from peerlock.node.peer import Peer
 from peerlock.node.quorum.member import QuorumMember
 from peerlock.node.quorum.messages import (
     Accept,
     Accepted,
+    Ballot,
     Heartbeat,
     HeartbeatAck,
     NotYet,
@@ -46,13 +62,18 @@ from peerlock.node.quorum.messages import (
 )
 from peerlock.node.quorum.voter import EVERYBODY, Voter
 
-M: Any = "m"  # members and voters have short names here
-Z: Any = "a"
-JOINER: Any = "m'"  # somebody else, with the name of m
+# The joiner has the name of m, and is another peer.
+M, Z, JOINER = Peer("m", 1, pid=1), Peer("a", 2), Peer("m", 3, pid=3)
 D = 1.0  # and it is always 0 o'clock: what ends does so by an event
+Voters: TypeAlias = tuple[tuple[str, str], ...]
+Truths: TypeAlias = tuple[int, int, tuple[int, ...], tuple[tuple[int, View], ...], str]
 
 
-class Group(Struct, frozen=True):
+def voters(*names: NodeId) -> Voters:
+    return tuple((str(name), "") for name in names)
+
+
+class Group(ProtocolGroup, frozen=True):
     """What is explored."""
 
     ballots: int = 3
@@ -62,8 +83,8 @@ class Group(Struct, frozen=True):
     crashes: int = 0
     apart: bool = False  # m and a cannot reach each other: voter 1 knows
     leaves: bool = False  # m may leave
-    joins: bool = False  # somebody wants in: voters 2 and 3 know
-    renews: bool = True  # somebody wants a view with the same members: every voter knows
+    joins: bool = False  # the joiner wants in: voters 2 and 3 know
+    renews: bool = True  # a member wants a view with the same members: every voter knows
     changes: int = 1  # epochs that may be decided
     replaces: bool = False  # voter 4 is to take the place of voter 3: voter 1 is told so
     returns: bool = False  # and later voter 3 in the place of voter 4 again
@@ -76,9 +97,9 @@ class Group(Struct, frozen=True):
     member: type[QuorumMember] = QuorumMember
     lease: type[Lease] = Lease
 
-    name: ClassVar[str] = "voters"
-    form: ClassVar[str] = "views"
-    needs: ClassVar[Needs] = Needs()
+    @property
+    def name(self) -> str:
+        return "voters"
 
     @property
     def voters(self) -> tuple[NodeId, ...]:
@@ -88,52 +109,34 @@ class Group(Struct, frozen=True):
     def m(self) -> NodeId:
         return len(self.voters) + 1
 
-    @property
-    def first(self) -> View:
-        names: Any = ((1, ""), (2, ""), (3, ""))
-        members: Any = (M, Z)
-        return View(1, members, names, 1)
-
-    def start(self, me: NodeId, shape: Any, inside: Any = None) -> Any:
-        first, z, m = self.first, (Z, D), (M, D)
+    def start(self, me: NodeId, shape: Shape, inside: Inside = NOBODY) -> VoterNode | MemberNode:
+        first = View(1, (M, Z), voters(1, 2, 3), 1)
         if me == self.m:
-            member: Any = M
             lease = self.lease(D, 1, D, 1) if self.leased else self.lease(D)
-            return MemberNode(self, self.member(member, lease, first, ""), self.heartbeats, self.leaves, self.old_wish)
-        name: Any = me
+            return MemberNode(self, self.member(M, lease, first, ""), self.heartbeats, self.leaves, self.old_wish)
         if me == 4:
-            nobody = View(0, (), (), 0)
-            return VoterNode(me, self, self.voter(name, D, nobody, supported=()))
-        supported: Any = (m, z) if self.leased and me not in self.cut else (z,)
-        made = self.voter(name, D, first, supported=supported, renew=self.renews)
+            return VoterNode(me, self, self.voter(str(me), D, View(0, (), (), 0), supported=()))
+        supported = ((M, D), (Z, D)) if self.leased and me not in self.cut else ((Z, D),)
+        made = self.voter(str(me), D, first, supported=supported, renew=self.renews)
         if self.apart and me == 1:
-            pair: Any = ((Z, M),)
-            made.apart = pair
+            made.apart = ((Z, M),)
         if self.joins and me in (2, 3):
-            joiner: Any = JOINER
-            made.joiners, made.supported = (joiner,), ((JOINER, D), *supported)
+            made.joiners, made.supported = (JOINER,), ((JOINER, D), *supported)
         if self.replaces and me == 1:
-            others: Any = ((1, ""), (2, ""), (4, ""))
-            made.wanted = others
+            made.wanted = voters(1, 2, 4)
         return VoterNode(me, self, made)
 
-    def blamed(self, what: str) -> Any:
-        import contextlib
 
-        return contextlib.nullcontext()
-
-
-class Mouth:
+class Output:
     """What a voter or a member says, as letters."""
 
-    def __init__(self, group: Group, out: Any) -> None:
+    def __init__(self, group: Group, out: Post) -> None:
         self.group, self.out = group, out
-        self.views: list[View] = []
 
-    def send(self, to: Any, message: Any) -> None:
-        self.out.send(to, message)
+    def send(self, to: str, message: Ballot | Heartbeat) -> None:
+        self.out.send(int(to), message)
 
-    def answer(self, peer: Any, ack: HeartbeatAck) -> None:
+    def answer(self, peer: Peer, ack: HeartbeatAck) -> None:
         if peer == M:
             self.out.send(self.group.m, ack)
 
@@ -150,45 +153,40 @@ class Mouth:
         pass
 
 
-class VoterNode(State):
+class VoterNode(Struct):
     me: NodeId
-    group: Any  # not part of the state
+    group: Group  # not part of the state
     voter: Voter
     waits: bool = False  # it was restarted, and supports every member
     restarted: int = 0
 
     def __copy__(self) -> Self:
-        made = super().__copy__()  # type: ignore[misc]
-        made.voter = self.voter.__copy__()  # type: ignore[attr-defined]
-        return made  # type: ignore[no-any-return]
+        return replace(self, voter=copy(self.voter))
 
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> Key:
         return (*astuple(self.voter), self.restarted)
 
-    def receive(self, source: NodeId, message: Any, out: Any) -> None:
-        mouth = Mouth(self.group, out)
+    def receive(self, source: NodeId, message: Ballot | Heartbeat, out: Post) -> None:
+        output = Output(self.group, out)
         if isinstance(message, Heartbeat):
-            self.voter.on_heartbeat(message, 0.0, mouth)
+            self.voter.on_heartbeat(message, 0.0, output)
         else:
-            name: Any = source
-            self.voter.receive(name, message, 0.0, mouth)
+            self.voter.receive(str(source), message, 0.0, output)
 
-    def on_timeout(self, name: str, out: Any) -> None:
-        mouth = Mouth(self.group, out)
+    def on_timeout(self, name: str, out: Post) -> None:
+        output = Output(self.group, out)
         if name == "propose":
-            self.voter.propose(0.0, mouth)
+            self.voter.propose(0.0, output)
         elif name == "give up":
             self.voter.give_up()
         elif name == "order":
-            others: Any = ((1, ""), (2, ""), (3, ""))
-            self.voter.wanted = others
+            self.voter.wanted = voters(1, 2, 3)
         elif name == "restart":
             self.voter = self.restart()
             self.restarted += 1
         else:
-            who: Any = EVERYBODY if name == "waited" else name.removeprefix("promise to ")
-            self.voter.ran_out(who)
-            self.voter.again(0.0, mouth)
+            self.voter.ran_out(EVERYBODY if name == "waited" else M)
+            self.voter.again(0.0, output)
 
     def restart(self) -> Voter:
         return type(self.voter).restarted(self.voter.me, D, self.voter.record, 0.0)
@@ -200,23 +198,23 @@ class VoterNode(State):
         found = []
         if voter.ballot and not voter.value and group.gives_up:
             found.append("give up")
-        if not voter.ballot and (voter.wants(_unvouched(voter)) if group.only_if_it_must else True):
+        if not voter.ballot and (voter.wants(_unsupported(voter)) if group.only_if_it_must else True):
             found.append("propose")
         for peer, _ in voter.supported:
             if peer is EVERYBODY:
                 found.append("waited")
-            elif peer == M and peer is not None:
-                may_renew = self.me not in group.cut and not voter.refuses(Heartbeat(0, peer, voter.decided.epoch))
+            elif peer == M:
+                may_renew = self.me not in group.cut and not voter.refuses(Heartbeat(0, M, voter.decided.epoch))
                 if not (group.obstinate and may_renew):
-                    found.append(f"promise to {peer}")
+                    found.append("promise to m")
         if group.returns and self.me == 1 and voter.decided.epoch == 2 and not voter.wanted:
             found.append("order")
         if self.restarted < group.restarts:
             found.append("restart")
         return found
 
-    def ignores(self, source: Any, message: Any) -> bool:
-        """Whatever happens: this changes nothing here any more, and nobody needs the answer."""
+    def ignores(self, source: NodeId, message: Ballot | Heartbeat) -> bool:
+        """Whatever happens: this changes nothing here any more, and no node needs the answer."""
         voter = self.voter
         epoch = voter.decided.epoch
         match message:
@@ -226,9 +224,9 @@ class VoterNode(State):
                 refused = decided.epoch == epoch and ballot < voter.promised
                 return decided.epoch < epoch or (refused and not self.group.only_if_it_must)
             case Promise(of, ballot):
-                return not voter.is_ours(of, ballot) or voter.value is not None or source in dict(voter.answers)
+                return not voter.is_ours(of, ballot) or voter.value is not None or str(source) in dict(voter.answers)
             case Accepted(of, ballot):
-                return not voter.is_ours(of, ballot) or source in voter.votes
+                return not voter.is_ours(of, ballot) or str(source) in voter.votes
             case Refused(of, ballot):
                 return not voter.is_ours(of, ballot)
             case NotYet():
@@ -236,43 +234,41 @@ class VoterNode(State):
         return False
 
 
-def _unvouched(voter: Voter) -> tuple[Any, ...]:
+def _unsupported(voter: Voter) -> tuple[Peer, ...]:
     return tuple(peer for peer in voter.decided.members if not voter.supports(peer))
 
 
-class MemberNode(State):
-    group: Any  # not part of the state
+class MemberNode(Struct):
+    group: Group  # not part of the state
     member: QuorumMember
     heartbeats: int
     leaves: bool
     old_wish: bool
 
     def __copy__(self) -> Self:
-        made = super().__copy__()  # type: ignore[misc]
-        made.member = self.member.__copy__()
-        return made  # type: ignore[no-any-return]
+        return replace(self, member=copy(self.member))
 
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> Key:
         member = self.member
         return (*astuple(member.lease), member.view, member.wish, self.heartbeats, self.leaves, self.old_wish)
 
-    def receive(self, source: NodeId, message: Any, out: Any) -> None:
-        self.member.on_heartbeat_ack(source, message, 0.0, Mouth(self.group, out))
+    def receive(self, source: NodeId, message: HeartbeatAck, out: Post) -> None:
+        self.member.on_heartbeat_ack(str(source), message, 0.0, Output(self.group, out))
 
-    def on_timeout(self, name: str, out: Any) -> None:
-        mouth = Mouth(self.group, out)
+    def on_timeout(self, name: str, out: Post) -> None:
+        output = Output(self.group, out)
         if name == "old wish":
             self.old_wish = False
-            for voter in (1, 2, 3):
-                mouth.send(voter, Heartbeat(0, self.member.me, 0, "join"))
+            for voter, _ in voters(1, 2, 3):
+                output.send(voter, Heartbeat(0, self.member.me, 0, "join"))
         elif name == "heartbeat":
             self.heartbeats -= 1
-            self.member.heartbeat(0.0, mouth)
+            self.member.heartbeat(0.0, output)
         elif name == "lapse":
             self.member.lease.end()
         else:
             self.leaves = False
-            self.member.leave(0.0, mouth)
+            self.member.leave(0.0, output)
 
     def events(self) -> list[str]:
         member = self.member
@@ -281,40 +277,44 @@ class MemberNode(State):
         found += ["old wish"] if self.old_wish else []
         return found + (["leave"] if self.leaves and member.is_member else [])
 
-    def ignores(self, source: NodeId, message: Any) -> bool:
+    def ignores(self, source: NodeId, message: HeartbeatAck) -> bool:
         member = self.member
         old = message.view is None or message.view.epoch <= member.view.epoch
         by = dict(member.lease.confirmed).get(message.number)
-        return old and (not message.ok or by is None or source in by)
+        return old and (not message.ok or by is None or str(source) in by)
 
 
 class Truth(Observer):
-    """What no node knows: which views were decided, and whether m believes. And the one thing that is certain about time."""
+    """What no node knows: which views were decided, and whether m believes that it may hold.
+
+    It also keeps the one thing that is certain about time.
+    """
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        # The beat that m's lease rests on (0: none), the newest that cannot be confirmed in time any more; for each
-        # voter the newest
-        # beat of m that its promise is for; the views decided; what went wrong.
+        # The heartbeat that m's lease rests on (0: none), and the newest that cannot be confirmed
+        # in time any more; per voter the newest heartbeat of m that its promise is for; the views
+        # decided; what went wrong.
         first = int(group.leased)
-        self.start = (first, 0, tuple(0 if v in group.cut or v == 4 else first for v in group.voters), (), "")
+        promises = tuple(0 if voter in group.cut or voter == 4 else first for voter in group.voters)
+        self.start = (first, 0, promises, (), "")
 
     def wants(self, event: Event) -> bool:
         return event[0] in ("supported", "everybody", "ran out", "leased", "lapsed", "decided")
 
-    def step(self, state: Any, events: tuple[Event, ...]) -> Any:
+    def step(self, state: Truths, events: tuple[Event, ...]) -> Hashable:
         rests, over, promises, decided, wrong = state
-        for what, who, detail in events:
+        for what, voter, detail in events:
             match what:
                 case "supported":
-                    promises = _at(promises, who, max(promises[who - 1], detail))
+                    promises = _at(promises, voter, max(promises[voter - 1], detail))
                 case "everybody":
-                    # D from now: then all leases are over that rest on what anybody has promised until now.
-                    promises = _at(promises, who, max(*promises, rests))
+                    # D from now: then all leases are over that rest on what was promised until now.
+                    promises = _at(promises, voter, max(*promises, rests))
                 case "ran out":
-                    if rests and rests <= promises[who - 1]:
+                    if rests and rests <= promises[voter - 1]:
                         return FORBIDDEN
-                    over, promises = max(over, promises[who - 1]), _at(promises, who, 0)
+                    over, promises = max(over, promises[voter - 1]), _at(promises, voter, 0)
                 case "leased":
                     if detail <= over:
                         return FORBIDDEN  # m's own clock says that it came too late
@@ -334,38 +334,20 @@ class Truth(Observer):
         return rests, over, promises, decided, wrong
 
 
-def _at(row: tuple[int, ...], who: NodeId, value: int) -> tuple[int, ...]:
-    return (*row[: who - 1], value, *row[who:])
+def _at(promises: tuple[int, ...], voter: NodeId, value: int) -> tuple[int, ...]:
+    return (*promises[: voter - 1], value, *promises[voter:])
 
 
-class Budget(Observer):
-    """So many ballots, restarts and crashes in all."""
-
-    def __init__(self, what: str, most: int) -> None:
-        self.what, self.start = what, most
-
-    def wants(self, event: Event) -> bool:
-        return bool(event[0] == self.what)
-
-    def step(self, state: Any, events: tuple[Event, ...]) -> Any:
-        return state - 1 if state else FORBIDDEN
-
-
-class Ballots(Model):
-    """Voters and a member as a model to search. A letter that is delivered stays: it may come again."""
+class Ballots(ProtocolModel):
+    """Voters and a member. A letter that is delivered stays: it may come again."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        chosen: Any = group
         nodes = (*group.voters, group.m)
-        shapes = {node: Members((node,), 1) for node in nodes}
         super().__init__(
-            chosen, shapes, (0,) * len(nodes), crashes=group.crashes,
+            group, apart(nodes), (0,) * len(nodes), crashes=group.crashes,
             observers=(Truth(group), Budget("proposed", group.ballots), Budget("restarted", group.restarts)),
         )  # fmt: skip
-
-    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
-        return [("timeout", event) for event in local.algorithm.events()]
 
     def _deliverable(self, inbox: Inbox) -> list[tuple[int, Inbox]]:
         return [(letter, inbox) for letter in inbox]
@@ -380,35 +362,24 @@ class Ballots(Model):
     def may_crash(self, at: int, local: Local) -> bool:
         return self.nodes[at] != self.group.m
 
-    def _step(self, at: int, local: Local, what: str, detail: Any) -> Any:
-        before = local.algorithm
-        after, sends, entered = super()._step(at, local, what, detail)
-        return (
-            after,
-            sends + self._told(self.seen(at, before, self.columns[at].locals[after].algorithm, what, detail)),
-            entered,
-        )
-
-    def seen(self, at: int, before: Any, after: Any, what: str, detail: Any) -> list[Event]:
-        """What the observers are told of a step: how a node was before it and after it."""
+    def noticed(self, at: int, before: Struct, after: Struct, detail: Detail) -> list[Event]:
         node = self.nodes[at]
+        if isinstance(before, MemberNode) and isinstance(after, MemberNode):
+            old, new = before.member.lease.rests_on, after.member.lease.rests_on
+            if new and new != old:
+                return [("leased", node, new)]
+            return [("lapsed", node, 0)] if old and not new else []
+        assert isinstance(before, VoterNode) and isinstance(after, VoterNode)
         events: list[Event] = []
-        if isinstance(before, MemberNode):
-            old, new = before.member.lease, after.member.lease
-            if new.rests_on and new.rests_on != old.rests_on:
-                events.append(("leased", node, new.rests_on))
-            elif old.rests_on and not new.rests_on:
-                events.append(("lapsed", node, 0))
-            return events
-        if what == "timeout":
-            if detail in ("waited", f"promise to {M}"):
+        match detail:
+            case Letter(_, Heartbeat() as heartbeat) if supports(before.voter, heartbeat):
+                events.append(("supported", node, heartbeat.number))
+            case "waited" | "promise to m":
                 events.append(("ran out", node, 0))
-            elif detail == "propose":
+            case "propose":
                 events.append(("proposed", node, 0))
-            elif detail == "restart":
+            case "restart":
                 events.append(("restarted", node, 0))
-        elif supported(before, detail):
-            events.append(("supported", node, detail.message.number))
         if EVERYBODY in dict(after.voter.supported) and EVERYBODY not in dict(before.voter.supported):
             events.append(("everybody", node, 0))
         if after.voter.decided != before.voter.decided:
@@ -416,97 +387,52 @@ class Ballots(Model):
         return events
 
 
-def supported(before: VoterNode, detail: Any) -> bool:
-    """Does the voter promise m anything with this letter?"""
-    heartbeat = detail.message
-    if not isinstance(heartbeat, Heartbeat) or before.voter.refuses(heartbeat) or heartbeat.wish == "leave":
-        return False
-    return M in before.voter.decided.members
+def supports(voter: Voter, heartbeat: Heartbeat) -> bool:
+    """Does the voter promise m anything with this heartbeat?"""
+    return not voter.refuses(heartbeat) and heartbeat.wish != "leave" and M in voter.decided.members
 
 
-class NothingIsWrong(Property):
-    """One view an epoch, and nobody believes that some view excludes."""
-
-    name = "one view an epoch; who is excluded does not believe"
-
-    def __init__(self, model: Model, observer: type[Observer]) -> None:
-        super().__init__(model)
-        self.observer = observer
-
-    def look(self, columns: list[Any], enabled: Any) -> Bad:
-        at = next(i for i, o in enumerate(self.model.observers, len(self.model.nodes)) if isinstance(o, self.observer))
-        column: Any = self.model.columns[at]
-        wrong = np.array([bool(column.locals[local][-1]) for local, _ in column.cells])
-        return np.asarray(wrong[columns[at]], bool)
+def decides(node: Struct) -> bool:
+    return isinstance(node, VoterNode) and node.voter.decided.epoch >= 2
 
 
-class Sometimes(Property):
-    """Some run decides, and some run decides without m."""
-
-    sometimes = True
-
-    def __init__(self, model: Model, name: str, without: bool) -> None:
-        super().__init__(model)
-        self.name, self.without = name, without
-
-    def feature(self, at: int, local: Local, letters: Any) -> int:
-        if not isinstance(local.algorithm, VoterNode) or local.algorithm.voter.decided.epoch < 2:
-            return 0
-        return int(not self.without or M not in local.algorithm.voter.decided.members)
-
-    def bad(self, sums: Sums, enabled: Any) -> Bad:
-        return sums > 0
+def excludes(node: Struct) -> bool:
+    return isinstance(node, VoterNode) and node.voter.decided.epoch >= 2 and M not in node.voter.decided.members
 
 
-def properties(model: Model) -> list[Property]:
-    return [
-        NothingIsWrong(model, Truth), NoAssertionFails(model),
-        Sometimes(model, "a view is decided", False), Sometimes(model, "a view without m is decided", True),
-    ]  # fmt: skip
-
-
-def explore(
-    group: Group, max_states: int | None = None, progress: Progress | None = None
-) -> tuple[Search, Outcome, dict[str, str]]:
+def explore(group: Group, max_states: int | None = None, progress: Progress | None = None) -> Explored:
     model = Ballots(group)
-    checks = Checks(properties(model))
-    search = Search(model, checks)
-    outcome = search.run(max_states, progress=progress)
-    return search, outcome, checks.verdicts(outcome.violated, outcome.finished)
+    properties: list[Property] = [
+        NothingIsWrong(model, Truth), NoAssertionFails(model),
+        Sometimes(model, "a view is decided", decides), Sometimes(model, "a view without m is decided", excludes),
+    ]  # fmt: skip
+    return explored(model, properties, max_states, progress)
 
 
 def stuck(search: Search) -> int:
-    """States in which a voter holds something back until an epoch is decided, a ballot is left, and no way leads to
-    a decision.
+    """States in which a voter holds something back until an epoch is decided, a ballot is left, and
+    no way leads to a decision.
     """
     graph, model = Graph(search), search.model
-    rows = [np.concatenate([search.rows(level, slice(None))[at] for level in search.levels])[graph.order]
-            for at in range(len(model.columns))]  # fmt: skip
-    voters = [at for at, node in enumerate(model.nodes) if node in model.group.voters]  # type: ignore[attr-defined]
-
-    def of(at: int, test: Any) -> Any:
-        values = np.array([test(model.local(at, cell)) for cell in range(len(model.columns[at].cells))])
-        return values[rows[at]]
-
-    alive = [of(at, lambda local: local.where != "crashed") for at in voters]
-    holds_back = lambda local: local.algorithm.voter.accepted is not None or bool(local.algorithm.voter.suspected)  # noqa: E731
-    pending = [of(at, holds_back) for at in voters]
-    epochs = [of(at, lambda local: local.algorithm.voter.decided.epoch) for at in voters]
-    ballots_at = next(
-        i for i, o in enumerate(model.observers, len(model.nodes)) if isinstance(o, Budget) and o.what == "proposed"
+    ballots = next(
+        at for at, o in enumerate(model.observers, len(model.nodes)) if isinstance(o, Budget) and o.what == "proposed"
     )
-    column = model.columns[ballots_at]
-    left = np.array([column.locals[local] for local, _ in column.cells])[rows[ballots_at]]
+    column = model.columns[ballots]
+    left = np.array([column.locals[local] for local, _ in column.cells])[graph.cells(ballots)]
     total = 0
-    for at in range(len(voters)):
-        held = alive[at] & pending[at] & (left > 0)
-        good = epochs[at] >= 2
-        reaches = _backwards(good, graph.source, graph.target)
-        total += int((held & ~reaches).sum())
+    for at in range(len(model.nodes) - 1):
+        held = graph.where(at, holds_back) & (left > 0)
+        decided = graph.where(at, lambda local: local.algorithm.voter.decided.epoch >= 2)
+        total += int((held & ~_backwards(decided, graph.source, graph.target)).sum())
     return total
 
 
-def _backwards(good: Any, source: Any, target: Any) -> Any:
+def holds_back(local: Local) -> bool:
+    voter = local.algorithm.voter
+    return local.where != "crashed" and (voter.accepted is not None or bool(voter.suspected))
+
+
+def _backwards(good: Bad, source: Indices, target: Indices) -> Bad:
     """From which states a good one can be reached."""
     reaches = good.copy()
     while True:

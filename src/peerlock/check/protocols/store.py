@@ -1,43 +1,54 @@
-"""Views in a store, explored: the very `StoreMember` that ships, in every interleaving, with a store of twenty lines.
+"""Views in a store, explored: the very `StoreMember` that ships, in every interleaving.
 
-`m` has a lease and renews it; others leave it out, mark it, join, or want a view with the same members; `m` may
-leave. Requests and answers are late, overtake each other, or never arrive.
+`m` has a lease and renews it; others exclude it, mark it, join, or want a view with the same
+members; `m` may leave. Requests and answers are late, overtake each other, or never arrive.
 
-As with the voters, time is nothing but the order of events. A lease ends whenever it may. Somebody's patience with a
-heartbeat of `m` that it has seen ends after the lease that rests on it: that is what D on two clocks gives. `Truth`
-keeps that order.
+As with the voters, time is nothing but the order of events. A lease ends whenever it may. The
+patience of another member with a heartbeat of `m` that it has seen ends after the lease that rests
+on it: that is what D on two clocks gives. `Truth` keeps that order.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Any, ClassVar, Self
+from collections.abc import Hashable
+from copy import copy
+from typing import Self, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
-from peerlock.check.model import Inbox, Local, Model
+from peerlock.check.model import Detail, Letter
 from peerlock.check.observers import FORBIDDEN, Event, Observer
 from peerlock.check.properties import Assertions as NoAssertionFails
-from peerlock.check.properties import Bad, Checks, Property, Sums
-from peerlock.check.protocols.quorum import NothingIsWrong
-from peerlock.check.search import Outcome, Progress, Search
-from peerlock.contract import Members, Needs, NodeId, State
+from peerlock.check.protocols.protocol_model import (
+    Explored,
+    NothingIsWrong,
+    Post,
+    ProtocolGroup,
+    ProtocolModel,
+    Sometimes,
+    apart,
+    explored,
+)
+from peerlock.check.search import Progress
+from peerlock.contract import NOBODY, Inside, Key, NodeId, Shape
 from peerlock.node.membership.lease import Lease
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.store.member import StoreMember
 from peerlock.node.store.memory import MemoryStore
-from peerlock.node.store.requests import Snapshot, StoredHeartbeat
+from peerlock.node.store.requests import Renew, Request, Snapshot, StoredHeartbeat, Swap
 
 D = 1.0  # and it is always 0 o'clock
 LONG_AGO = -9.0
-M, OTHER, THIRD = Peer("m", 1), Peer("a", 2), Peer("m", 3)  # the third has the name of the first, and is somebody else
+M, OTHER, THIRD = Peer("m", 1), Peer("a", 2), Peer("m", 3)  # the third has the name of the first, and is another peer
 PEERS = {1: M, 2: OTHER, 3: THIRD}
 STORE: NodeId = 4
+Answer: TypeAlias = tuple[int, bool, Snapshot]  # the number of the request, was it done, and the store after it
+Truths: TypeAlias = tuple[int, int, tuple[tuple[int, int], ...], bool, View, str]
 
 
-class StoreGroup(Struct, frozen=True):
+class StoreGroup(ProtocolGroup, frozen=True):
     leased: bool = True  # m has a lease at first
     heartbeats: int = 1  # of m
     view_changes: tuple[int, int] = (1, 1)  # how often the others look after the view
@@ -49,47 +60,37 @@ class StoreGroup(Struct, frozen=True):
     lease: type[Lease] = Lease
     memory: type[MemoryStore] = MemoryStore
 
-    name: ClassVar[str] = "a store"
-    form: ClassVar[str] = "views"
-    needs: ClassVar[Needs] = Needs()
+    @property
+    def name(self) -> str:
+        return "a store"
 
     @property
     def view(self) -> View:
         return View(1, tuple(sorted((OTHER, M) if self.joins else (OTHER, THIRD, M))))
 
-    def start(self, me: NodeId, shape: Any, inside: Any = None) -> Any:
-        view = self.view
-        members = view.members
-        heartbeats = tuple(
-            StoredHeartbeat(peer.id, 1, (M.id,) if self.apart and peer == OTHER else ()) for peer in sorted(members)
-        )
-        first = Snapshot(2, 2, view, tuple(sorted(heartbeats, key=lambda heartbeat: heartbeat.id)))
+    def start(self, me: NodeId, shape: Shape, inside: Inside = NOBODY) -> StoreNode | MemberNode:
+        view, unreached = self.view, {OTHER: (M.id,)} if self.apart else {}
+        members = sorted(view.members, key=lambda peer: peer.id)
+        heartbeats = tuple(StoredHeartbeat(peer.id, 1, unreached.get(peer, ())) for peer in members)
+        first = Snapshot(2, 2, view, heartbeats)
         if me == STORE:
             return StoreNode(first, self.memory)
         peer = PEERS[me]
         lease = self.lease(D, 1, D, 1) if peer == M and self.leased else self.lease(D)
-        wish = "join" if peer == THIRD and self.joins else ""
         seen = tuple((other.id, 1, 0.0) for other in view.members if other != peer)
-        apart = (M.id,) if self.apart and peer == OTHER else ()
-        member = self.member(
-            peer, lease, first, 1, seen, wish, 1 if self.renews and peer == THIRD else -1, apart, True, 1
-        )
-        return MemberNode(
-            member,
-            self.heartbeats if peer == M else 0,
-            0 if peer == M else self.view_changes[me - 2],
-            self.leaves and peer == M,
-        )
-
-    def blamed(self, what: str) -> Any:
-        return nullcontext()
+        member = self.member(peer, lease, first, 1, seen, "", apart=unreached.get(peer, ()), number=1)
+        if peer == M:
+            return MemberNode(member, self.heartbeats, 0, self.leaves)
+        if peer == THIRD:
+            member.wish, member.renew = "join" if self.joins else "", 1 if self.renews else -1
+        return MemberNode(member, 0, self.view_changes[me - 2], False)
 
 
-class Pen:
-    def __init__(self, out: Any) -> None:
+class Output:
+    def __init__(self, out: Post) -> None:
         self.out = out
 
-    def ask(self, request: Any) -> None:
+    def ask(self, request: Request) -> None:
         self.out.send(STORE, request)
 
     def learned(self, view: View) -> None:
@@ -105,11 +106,14 @@ class Pen:
         raise AssertionError(sentence)
 
 
-class StoreNode(State):
+class StoreNode(Struct):
     snapshot: Snapshot
     memory: type[MemoryStore]
 
-    def receive(self, source: NodeId, message: Any, out: Any) -> None:
+    def key(self) -> Key:
+        return astuple(self)
+
+    def receive(self, source: NodeId, message: Request, out: Post) -> None:
         memory = self.memory(self.snapshot)
         done, self.snapshot = memory.ask(message)
         out.send(source, (message.number, done, self.snapshot))
@@ -117,49 +121,44 @@ class StoreNode(State):
     def events(self) -> list[str]:
         return []
 
-    def ignores(self, source: NodeId, message: Any) -> bool:
-        return False
 
-
-class MemberNode(State):
+class MemberNode(Struct):
     member: StoreMember
     heartbeats: int
     view_changes: int
     leaves: bool
 
     def __copy__(self) -> Self:
-        made = super().__copy__()  # type: ignore[misc]
-        made.member = self.member.__copy__()
-        return made  # type: ignore[no-any-return]
+        return replace(self, member=copy(self.member))
 
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> Key:
         member = self.member
         return (*astuple(member.lease), *astuple(member)[2:], self.heartbeats, self.view_changes, self.leaves)
 
-    def receive(self, source: NodeId, message: Any, out: Any) -> None:
+    def receive(self, source: NodeId, message: Answer, out: Post) -> None:
         number, done, snapshot = message
-        self.member.answered(number, done, snapshot, 0.0, 0.0, Pen(out))
+        self.member.answered(number, done, snapshot, 0.0, 0.0, Output(out))
 
-    def on_timeout(self, name: str, out: Any) -> None:
-        member, pen = self.member, Pen(out)
+    def on_timeout(self, name: str, out: Post) -> None:
+        member, output = self.member, Output(out)
         match name:
             case "heartbeat":
                 self.heartbeats -= 1
-                member.heartbeat(0.0, pen)
+                member.heartbeat(0.0, output)
             case "maintain_view":
                 self.view_changes -= 1
-                member.maintain_view(0.0, pen)
+                member.maintain_view(0.0, output)
             case "look":
                 self.view_changes -= 1
-                member.look(pen)
+                member.look(output)
             case "lapse":
                 member.lease.end()
             case "leave":
                 self.leaves = False
-                member.leave(0.0, pen)
+                member.leave(0.0, output)
             case _:
                 member.seen = tuple(
-                    (who, revision, LONG_AGO if who == M.id else since) for who, revision, since in member.seen
+                    (peer, revision, LONG_AGO if peer == M.id else since) for peer, revision, since in member.seen
                 )
 
     def events(self) -> list[str]:
@@ -168,25 +167,22 @@ class MemberNode(State):
         found += ["maintain_view", "look"] if self.view_changes else []
         found += ["lapse"] if member.lease.runs(0.0) else []
         found += ["leave"] if self.leaves and member.is_member else []
-        return found + ["no patience" for who, _, since in member.seen if who == M.id and since == 0.0]
-
-    def ignores(self, source: NodeId, message: Any) -> bool:
-        return False
+        return found + ["no patience" for peer, _, since in member.seen if peer == M.id and since == 0.0]
 
 
 class Truth(Observer):
     """Which views there were, whether m believes, and the order of leases and patience."""
 
     def __init__(self, group: StoreGroup) -> None:
-        # The request that m's lease rests on (0: none); the heartbeats of m that somebody has no patience with any
-        # more, up to which;
-        # the heartbeat that each request of m has written; was a view without m; the newest view; what went wrong.
+        # The request that m's lease rests on (0: none); the newest heartbeat of m that another
+        # member has no patience with any more; the heartbeat that each request of m has written;
+        # was there a view without m; the newest view; what went wrong.
         self.start = (int(group.leased), 0, ((1, 1),), False, group.view, "")
 
     def wants(self, event: Event) -> bool:
         return event[0] in ("wrote", "no patience", "leased", "lapsed", "view")
 
-    def step(self, state: Any, events: tuple[Event, ...]) -> Any:
+    def step(self, state: Truths, events: tuple[Event, ...]) -> Hashable:
         rests, over, written, out, view, wrong = state
         for what, _, detail in events:
             match what:
@@ -213,39 +209,20 @@ class Truth(Observer):
         return rests, over, written, out, view, wrong
 
 
-class Stored(Model):
+class Stored(ProtocolModel):
     def __init__(self, group: StoreGroup) -> None:
-        chosen: Any = group
-        nodes = (1, 2, 3, STORE)
-        super().__init__(chosen, {node: Members((node,), 1) for node in nodes}, (0,) * 4, observers=(Truth(group),))
+        super().__init__(group, apart((1, 2, 3, STORE)), (0,) * 4, observers=(Truth(group),))
 
-    def own_steps(self, at: int, local: Local) -> list[tuple[str, Any]]:
-        return [("timeout", event) for event in local.algorithm.events()]
-
-    def of_interest(self, at: int, number: int, inbox: Inbox) -> Inbox:
-        return inbox
-
-    def _step(self, at: int, local: Local, what: str, detail: Any) -> Any:
-        before = local.algorithm
-        after, sends, entered = super()._step(at, local, what, detail)
-        return (
-            after,
-            sends + self._told(self.noticed(before, self.columns[at].locals[after].algorithm, detail)),
-            entered,
-        )
-
-    def noticed(self, before: Any, after: Any, detail: Any) -> list[Event]:
-        if isinstance(before, StoreNode):
-            mine = [
-                {heartbeat.id: heartbeat.revision for heartbeat in node.snapshot.heartbeats}.get(M.id, 0)
-                for node in (before, after)
-            ]
+    def noticed(self, at: int, before: Struct, after: Struct, detail: Detail) -> list[Event]:
+        if isinstance(before, StoreNode) and isinstance(after, StoreNode) and isinstance(detail, Letter):
+            old, new = heartbeat_of_m(before.snapshot), heartbeat_of_m(after.snapshot)
             events: list[Event] = []
-            if mine[1] and mine[0] != mine[1]:
-                events.append(("wrote", STORE, (detail.message.number, mine[1])))
+            if new and new != old and isinstance(detail.message, Renew | Swap):
+                events.append(("wrote", STORE, (detail.message.number, new)))
             if after.snapshot.view != before.snapshot.view:
                 events.append(("view", STORE, after.snapshot.view))
             return events
+        assert isinstance(before, MemberNode) and isinstance(after, MemberNode)
         if detail == "no patience":
             return [("no patience", before.member.me.id, before.member.revision_of(M.id))]
         if before.member.me == M:
@@ -257,27 +234,15 @@ class Stored(Model):
         return []
 
 
-class LeftOut(Property):
-    """Some run excludes m."""
-
-    name = "a view without m is decided"
-    sometimes = True
-
-    def feature(self, at: int, local: Local, letters: Any) -> int:
-        node = local.algorithm
-        return int(isinstance(node, StoreNode) and M not in node.snapshot.view.members)  # type: ignore[union-attr]
-
-    def bad(self, sums: Sums, enabled: Any) -> Bad:
-        return sums > 0
+def heartbeat_of_m(snapshot: Snapshot) -> int:
+    return {heartbeat.id: heartbeat.revision for heartbeat in snapshot.heartbeats}.get(M.id, 0)
 
 
-def explore(
-    group: StoreGroup, max_states: int | None = None, progress: Progress | None = None
-) -> tuple[Search, Outcome, dict[str, str]]:
+def excludes(node: Struct) -> bool:
+    return isinstance(node, StoreNode) and node.snapshot.view is not None and M not in node.snapshot.view.members
+
+
+def explore(group: StoreGroup, max_states: int | None = None, progress: Progress | None = None) -> Explored:
     model = Stored(group)
-    wrong = NothingIsWrong(model, Truth)
-    wrong.name = "one view an epoch; who is excluded does not believe"
-    checks = Checks([wrong, NoAssertionFails(model), LeftOut(model)])
-    search = Search(model, checks)
-    outcome = search.run(max_states, progress=progress)
-    return search, outcome, checks.verdicts(outcome.violated, outcome.finished)
+    excluded = Sometimes(model, "a view without m is decided", excludes)
+    return explored(model, [NothingIsWrong(model, Truth), NoAssertionFails(model), excluded], max_states, progress)

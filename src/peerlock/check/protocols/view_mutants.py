@@ -1,25 +1,21 @@
 """The view change with one rule taken away at a time: two holders, or a group that stands still.
 
-Each mutant names the rule, and the smallest group and the algorithm with which its absence shows. `peerlock check-views` runs
-them all. The mutants of `ViewChange` are in `peerlock.mutants.nodes`: the simulator plants them into whole nodes.
+Each mutant names the rule, and the smallest group and the algorithm with which its absence shows.
+`peerlock check-views` runs them all. The mutants of `ViewChange` are in `peerlock.mutants.nodes`:
+the simulator plants them into whole nodes.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 
 from peerlock.algorithms import choose
-from peerlock.check.protocols.view_change import Group, Inner, Member, Registry, Report
+from peerlock.check.protocols.view_change import Group, Registry
+from peerlock.check.protocols.view_member import Inner, Member, Report
 from peerlock.contract import Mode, NodeId, Out, Wire
-from peerlock.mutants.views import (
-    DeliversOldEpochs,
-    DropsNewerEpochs,
-    NeverWedges,
-    StartsOlderEpochs,
-    StartsWithAMajority,
-)
+from peerlock.mutants import views
 from peerlock.node.locks.participant import Participant
 from peerlock.node.membership.view_change import ViewChange
 
@@ -29,33 +25,30 @@ class ReportsTwice(Member):
 
     owed: tuple[NodeId, ...] = ()
 
-    def key(self) -> tuple[Any, ...]:
-        return (*super().key(), self.owed)
-
-    def report(self, out: Out[Any]) -> None:
+    def report(self, out: Out[Wire]) -> None:
         *rest, first = [j for j in self.view_change.coming if j != self.me]
         mine = Report(self.view_change.known, self.view_change.coming, self.participant.held())
         out.send(first, mine)
         self.owed = tuple(rest)
         self.on_report(self.me, mine, out)
 
-    def tell_the_others(self, out: Out[Any]) -> None:
+    def tell_the_others(self, out: Out[Wire]) -> None:
         for j in self.owed:
             out.send(j, Report(self.view_change.known, self.view_change.coming, self.participant.held()))
         self.owed = ()
 
-    def release(self, out: Out[Any]) -> None:
+    def release(self, out: Out[Wire]) -> None:
         super().release(out)
         self.tell_the_others(out)
 
-    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Wire, out: Out[Wire]) -> None:
         super().receive(source, message, out)
         if isinstance(message, Report):
             self.tell_the_others(out)
 
 
 class ReleasesWhileWedged(Member):
-    """What was released after the report is not inside when the epoch starts: here, and nowhere else."""
+    """What was released after the report is not inside when the epoch starts, but only here."""
 
     def inside(self, reported: dict[NodeId, Mode]) -> dict[NodeId, Mode]:
         me = self.view_change.number(self.me)
@@ -77,7 +70,7 @@ class RemembersWhatItWasGiven(Participant):
 class BelievesAtOnce(Member):
     """A member holds as soon as its algorithm says so."""
 
-    def settle(self, out: Out[Any]) -> None:
+    def settle(self, out: Out[Wire]) -> None:
         self.may_hold = True
         super().settle(out)
 
@@ -85,7 +78,7 @@ class BelievesAtOnce(Member):
 class KeepsItsHold(Member):
     """Its lease has run out, and it goes on."""
 
-    def lose(self, out: Out[Any]) -> None:
+    def lose(self, out: Out[Wire]) -> None:
         pass
 
 
@@ -105,7 +98,7 @@ def _viewed(kind: type[ViewChange]) -> type[Member]:
     class Mutant(Member):
         views: ClassVar[type[ViewChange]] = kind
 
-        def on_inner(self, source: NodeId, message: Inner, out: Out[Any]) -> None:
+        def on_inner(self, source: NodeId, message: Inner, out: Out[Wire]) -> None:
             if source in self.view_change.members or self.view_change.fate(message.epoch) != "deliver":
                 super().on_inner(source, message, out)
 
@@ -125,23 +118,19 @@ class ViewMutant(Struct, frozen=True):
     group: Group
 
 
-def _group(name: str, member: type[Member], **what: Any) -> Group:
-    return Group(choose(name), member=member, **what)
-
-
+_SK = choose("suzuki-kasami-a")
 MUTANTS = (
-    ViewMutant("reports from all", _group("suzuki-kasami-a", _viewed(StartsWithAMajority), renewals=1)),
-    ViewMutant("report once", _group("suzuki-kasami-a", ReportsTwice, renewals=1)),
-    ViewMutant("wedge before the report", _group("suzuki-kasami-a", _viewed(NeverWedges), renewals=1)),
-    ViewMutant("old epochs are dropped", _group("suzuki-kasami-a", _viewed(DeliversOldEpochs), renewals=1)),
-    ViewMutant("newer messages wait", _group("suzuki-kasami-a", _viewed(DropsNewerEpochs), renewals=1)),
-    ViewMutant("never an epoch older than one you know", _group("suzuki-kasami-a", _viewed(StartsOlderEpochs), renewals=2)),
-    ViewMutant("a release while wedged waits for the start", _group("suzuki-kasami-a", ReleasesWhileWedged, renewals=1)),
-    ViewMutant("a joiner drops its holds", _group("suzuki-kasami-a", _Remembers, stops=1)),
-    ViewMutant("hold only when the registry allows it", _group("suzuki-kasami-a", BelievesAtOnce, stops=1)),
-    ViewMutant("what is held is lost with the lease", _group("suzuki-kasami-a", KeepsItsHold, stops=1, lapsers=(1,))),
-    ViewMutant("the promise runs out first",
-               _group("suzuki-kasami-a", Member, decider=LeavesOutBelievers, stops=1, lapsers=(1,))),
-    ViewMutant("renew by incarnation", _group("suzuki-kasami-a", Member, decider=RenewsByName,
-               members=2, joiners=1, stops=1, lapsers=(1,), entries=(2, 1, 1))),
+    ViewMutant("reports from all", Group(_SK, member=_viewed(views.StartsWithAMajority), renewals=1)),
+    ViewMutant("report once", Group(_SK, member=ReportsTwice, renewals=1)),
+    ViewMutant("wedge before the report", Group(_SK, member=_viewed(views.NeverWedges), renewals=1)),
+    ViewMutant("old epochs are dropped", Group(_SK, member=_viewed(views.DeliversOldEpochs), renewals=1)),
+    ViewMutant("newer messages wait", Group(_SK, member=_viewed(views.DropsNewerEpochs), renewals=1)),
+    ViewMutant("never an epoch older than one you know", Group(_SK, member=_viewed(views.StartsOlderEpochs), renewals=2)),
+    ViewMutant("a release while wedged waits for the start", Group(_SK, member=ReleasesWhileWedged, renewals=1)),
+    ViewMutant("a joiner drops its holds", Group(_SK, member=_Remembers, stops=1)),
+    ViewMutant("hold only when the registry allows it", Group(_SK, member=BelievesAtOnce, stops=1)),
+    ViewMutant("what is held is lost with the lease", Group(_SK, member=KeepsItsHold, stops=1, lapsers=(1,))),
+    ViewMutant("the promise runs out first", Group(_SK, decider=LeavesOutBelievers, stops=1, lapsers=(1,))),
+    ViewMutant("renew by incarnation",
+               Group(_SK, decider=RenewsByName, members=2, joiners=1, stops=1, lapsers=(1,), entries=(2, 1, 1))),
 )  # fmt: skip
