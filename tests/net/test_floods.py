@@ -235,7 +235,7 @@ def test_a_client_that_asks_and_never_reads(tmp_path: Path, shell: str, caplog: 
         anna, ben = await pair(tmp_path, shell)
         assert await asyncio.to_thread(pump, anna._shell.registry.control) < 5000
         await until(lambda: "it does not read" in caplog.text)
-        await until(lambda: not anna._shell.clients)
+        await until(lambda: not anna._shell.clients.process_groups)
         async with asyncio.timeout(20):
             async with ben.lock("x"):
                 pass

@@ -174,7 +174,7 @@ class LinkTable:
         shell = self.shell
         core, registry = shell.core, shell.registry
         if not hello.peer.id and not self.unfit(hello):
-            link.client = shell.serve(link, hello)
+            link.client = shell.clients.serve(link, hello)
             link.trust(FOR_A_CLIENT)
             return
         why = self.unfit(hello) or registry.greeted(hello.peer, link.certificate)

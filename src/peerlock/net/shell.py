@@ -18,26 +18,24 @@ from math import inf
 from typing import Any, ClassVar, TypeVar
 
 from peerlock.contract import Mode
-from peerlock.errors import AfterFork, NodeClosed, PeerlockError, ProtocolError, RegistryError, UsageError, shown
+from peerlock.errors import AfterFork, NodeClosed, PeerlockError, UsageError, shown
+from peerlock.net.clients import Clients
 from peerlock.net.complaints import Complaints
 from peerlock.net.control.status import NodeStatus, node_status
 from peerlock.net.link_table import LinkTable
 from peerlock.net.membership import Membership
+from peerlock.net.permission import Permission
 from peerlock.net.registries.base import Registry
-from peerlock.net.transport.link import Link
 from peerlock.node import effects
 from peerlock.node.core import Core
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.membership.host import GroupLost
 from peerlock.node.peer import Peer
-from peerlock.node.wire import Hello, framed
 from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm, wire_algorithm
 
 log = logging.getLogger("peerlock")
 T = TypeVar("T")
 
-AGAIN_S = 0.02  # before it asks again whether it may hold, after another process was about to exclude it
-REFUSED_S = 2.5  # with a process that keeps this node from holding locks
 ANSWER_S = 2.5  # for a peer to say that it is there
 LOWEST = 2**31 - 1  # priority; a larger number might not fit into a message
 
@@ -67,11 +65,10 @@ class Shell:
         self.membership = Membership(self)
         self.at_work = False  # on an event loop: a finalizer that runs now may not use the core
         self.closing = False
-        self.watching = False  # a timer looks at the end of the lease
-        self.refused_since: float | None = None  # the permission to hold
+        self.permission = Permission(self)
+        self.clients = Clients(self)
         self.complaints = Complaints()
         self.reason = ""  # the last thing that went wrong, for a caller that waits to join
-        self.clients: dict[Any, bytes] = {}  # connections of the command line, and what works under their locks
         self.listeners: set[Callable[[effects.EpochStarted], None]] = set()
         self.asking: dict[int, Callable[[], None]] = {}  # for a status, by the number of the question
         self.handlers: dict[type, Callable[[Any], object]] = {
@@ -87,9 +84,9 @@ class Shell:
             effects.Suspect: self.suspect,
             effects.RequestEpoch: lambda effect: self.after(0.0, self.request_epoch),
             effects.Rejoin: lambda effect: self.membership.rejoin(),
-            effects.BeginHolding: self.begin_holding,
-            effects.EndHolding: lambda effect: self.asked(registry.end_holding),
-            effects.LeaseLapsed: self.lapsed,
+            effects.BeginHolding: lambda effect: self.permission.request(),
+            effects.EndHolding: lambda effect: self.permission.give_back(),
+            effects.LeaseLapsed: lambda effect: self.permission.lapsed(effect),
             effects.EpochStarted: self.epoch_started,
             effects.Answered: lambda effect: self.asking.get(effect.number, bool)(),
             effects.Warn: lambda effect: log.warning("group %s: %s", group, effect.sentence),
@@ -188,66 +185,6 @@ class Shell:
         for listener in list(self.listeners):
             listener(effect)
         self.membership.started()
-
-    # -- permission to hold ------------------------------------------------------------------------------
-
-    def begin_holding(self, effect: effects.BeginHolding) -> None:
-        if not self.closing and not self.membership.outside and self.asked(self.registry.begin_holding):
-            self.refused_since = None
-            self.core.holding_allowed(self.now())
-            return
-        self.core.holding_refused()
-        if self.refused_since is None:
-            self.refused_since = self.now()
-        if self.now() - self.refused_since > REFUSED_S:
-            # A process that was about to exclude us is stopped in the middle of it. A new incarnation is free of it.
-            self.refused_since = None
-            self.complain("another process keeps this node from taking locks; joining again under a new incarnation")
-            self.membership.rejoin()
-        else:
-            self.after(AGAIN_S, self.request_hold_again)
-
-    def request_hold_again(self) -> None:
-        if not self.closing:
-            self.refresh_view()
-            self.core.request_hold_again(self.now())
-            self.carry_out()
-
-    def leased(self, until: float) -> None:
-        """The registry says: no view without this node is decided before then."""
-        if self.closing:
-            return
-        self.core.leased(until, self.now())
-        self.carry_out()
-        until = self.core.deadline.until
-        if until < inf:
-            self.registry.arm(until)
-            for client in self.clients:
-                client.renewed(until)
-        if not self.watching:
-            self.watching = True
-            self.look_at_lease()
-
-    def look_at_lease(self) -> None:
-        self.watching = False
-        until, now = self.core.deadline.until, self.now()
-        if until == inf or self.closing:
-            return
-        if now >= until:
-            self.core.lapse(now)
-            self.carry_out()
-            return
-        self.watching = True
-        self.after(until - now + 0.0005, self.look_at_lease)
-
-    def lapsed(self, effect: effects.LeaseLapsed) -> None:
-        self.asked(self.registry.lapsed)
-        lost = effect.lost
-        log.log(
-            logging.WARNING if lost else logging.INFO,
-            "group %s: the lease of %s has run out; %s lost with it",
-            self.group, self.core.me.name, f"{lost} hold{'s were' if lost > 1 else ' was'}" if lost else "nothing was",
-        )  # fmt: skip
 
     # -- timers ------------------------------------------------------------------------------------------
 
@@ -350,23 +287,6 @@ class Shell:
         if number in core.answers:
             self.after(wait_s, lambda: look(late=True))
 
-    def serve(self, link: Link, hello: Hello) -> Any:
-        """A client on this host that is not a member: the command line."""
-        from peerlock.net.control.session import Client
-
-        if not link.local:
-            raise ProtocolError("a client on another host")
-        link.write(framed(self.core.links.hello(hello.peer)))
-        return Client(self, link)
-
-    def write_process_groups(self) -> None:
-        """A process that finds us dead must know what works under our locks."""
-        words = b"".join(words + b"\n" for words in self.clients.values() if words)
-        try:
-            self.registry.record_process_groups(words)
-        except OSError as problem:
-            raise RegistryError(f"What works under a lock cannot be written down: {problem.strerror}.") from None
-
     def __repr__(self) -> str:
         return f"<node {self.core.me.name} of the group {self.group}, epoch {self.core.view_change.epoch}>"
 
@@ -379,17 +299,11 @@ class Shell:
         core.close(self.now())
         self.carry_out()
         self.asked(self.registry.lapsed)  # the holders were told: nothing has to be ended for them
-        self.end_clients()
+        self.clients.end()
         view = self.asked(self.registry.leave)
         if view is not None:
             core.links.farewell(view.epoch, view.members)
         self.carry_out()
-
-    def end_clients(self) -> None:
-        """What works under a lock of ours ends before the lock is another's."""
-        for client in self.clients:
-            client.end_process_groups()
-        self.clients.clear()
 
     def on_loop_closed(self) -> None:
         """The event loop has ended, and the node did not leave: others may hold what was held here, and no caller is left."""

@@ -102,7 +102,7 @@ class Core:
         self.table = LockTable(limits or Limits(), self.deadline, leases)
         self.table.now = now
         self.effects = self.table.effects
-        self.core = self  # as its parts have one
+        self.core: Core = self  # as its parts have one
         self.view_change = self.views_of(me)
         self.links = self.links_of(self, patience_s)
         self.delivery = Delivery(self)

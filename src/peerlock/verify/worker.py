@@ -86,12 +86,13 @@ class Watched(AioShell):
     """It logs the end of its lease before another node can be granted a lock because of that."""
 
     def __init__(self, worker: Worker, registry: Registry) -> None:
-        self.worker = worker
         super().__init__(registry, worker.spec.group)
 
-    def lapsed(self, effect: LeaseLapsed) -> None:
-        self.worker.note("lapsed", held=effect.lost)
-        super().lapsed(effect)
+        def lapsed(effect: LeaseLapsed) -> None:
+            worker.note("lapsed", held=effect.lost)
+            self.permission.lapsed(effect)
+
+        self.handlers[LeaseLapsed] = lapsed
 
 
 class Worker:

@@ -45,7 +45,7 @@ class Client:
     def __init__(self, shell: Shell, link: Link) -> None:
         self.shell, self.link = shell, link
         self.tickets: dict[int, ClientTicket] = {}
-        shell.clients[self] = b""  # what works under its locks
+        shell.clients.process_groups[self] = b""  # what works under its locks
         self.owner = link.owner()  # the user at the other end, whose processes these are
         self.tracers: dict[str, Tracer] = {}
 
@@ -82,12 +82,12 @@ class Client:
                 self.give_back(order)
                 self.say(call.number, True, None)
             case "record_process_groups":
-                before = self.shell.clients.get(self)
-                self.shell.clients[self] = group_of_a_client(int(said.get("group") or 0), self.owner)
+                before = self.shell.clients.process_groups.get(self)
+                self.shell.clients.process_groups[self] = group_of_a_client(int(said.get("group") or 0), self.owner)
                 try:
-                    self.shell.write_process_groups()
+                    self.shell.clients.record()
                 except RegistryError as problem:
-                    self.shell.clients[self] = before or b""
+                    self.shell.clients.process_groups[self] = before or b""
                     raise UsageError(f"{problem} The command was not started.") from None
                 self.say(call.number, True, None)
             case "trace":
@@ -165,7 +165,7 @@ class Client:
         self.shell.carry_out()
 
     def end_process_groups(self) -> bool:
-        return end_process_groups(self.shell.clients.get(self, b""), self.owner)
+        return end_process_groups(self.shell.clients.process_groups.get(self, b""), self.owner)
 
     def end(self) -> None:
         """The client is gone. What it started must be gone, too, before its locks are another's."""
@@ -174,11 +174,11 @@ class Client:
         if not self.end_process_groups():
             self.shell.after(0.05, self.end)
             return
-        self.shell.clients.pop(self, None)
+        self.shell.clients.process_groups.pop(self, None)
         with contextlib.suppress(
             RegistryError
         ):  # then more stands there than there is; it is looked at before it is ended
-            self.shell.write_process_groups()
+            self.shell.clients.record()
         for order in list(self.tickets.values()):
             self.give_back(order)
         self.tickets.clear()

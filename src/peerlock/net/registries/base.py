@@ -29,7 +29,7 @@ class Registry:
 
     kind = ""
     name = ""  # of this node
-    leases = False  # a node may believe for a time only: the registry calls `shell.leased` again and again
+    leases = False  # a node may believe for a time only: the registry calls `Permission.leased` again and again
     outside = False  # who is not in the newest view need not ask again: the registry takes it in when it can
     source: str | None = None  # the address that links are made from; None: the kernel chooses
     patience_s = PATIENCE_S  # with a member that does not answer, before `exclude` hears of it

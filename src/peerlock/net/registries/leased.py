@@ -321,7 +321,7 @@ class AgentShell:
         registry.arm(until)
         if registry.on_leased is not None:
             registry.on_leased(until)
-        self.post(lambda shell: shell.leased(until))
+        self.post(lambda shell: shell.permission.leased(until))
 
     def dial_early(self, peers: tuple[Peer, ...]) -> None:
         self.post(lambda shell: shell.links.dial_early(peers))

@@ -333,7 +333,7 @@ class ThreadShell(Shell):
         }
         waiting, self.waiting = self.waiting, set()
         self.core.abandon(why)
-        self.end_clients()
+        self.clients.end()
         for hold in waiting:
             if hold.state == WAITING:
                 hold.local_lock = None

@@ -124,7 +124,8 @@ class LeaseNemesis(Nemesis):
         """Some sites on one side, the others on the other."""
         world, voters = self.world, self.authority.voters
         names = {process.name for process in world.processes if process.alive}
-        sites = sorted({*names, *(voter.site for voter in voters.values()), *(["store"] if not voters else [])})
+        authority = {voter.site for voter in voters.values()} if voters else {"store"}
+        sites: list[str] = sorted(names | authority)
         few = set(self.random.sample(sites, self.random.randrange(1, max(2, len(sites) // 2 + 1))))
         pairs = [(a, b) for a in few for b in sites if b not in few]
         kind = self.random.choice(("partition", "one way", "flapping"))

@@ -39,11 +39,9 @@ class Authority(Protocol):
 
     def new_clock(self) -> Clock: ...
 
-    def registry(self, process: Process) -> Registry:
-        """A process's half of it."""
+    def registry(self, process: Process) -> Registry: ...  # a process's half of it
 
-    def reached_at(self, peer: Peer) -> Process | None:
-        """The process that answers where that peer listens."""
+    def reached_at(self, peer: Peer) -> Process | None: ...  # the process that answers where that peer listens
 
 
 class Kind(Struct, frozen=True):
