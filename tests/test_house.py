@@ -46,10 +46,7 @@ def test_the_words_of_the_field(path: Path) -> None:
 
 LINES, FUNCTION, METHODS = 450, 60, 35
 # What is still larger than that. These numbers may only go down.
-LARGER = {
-    "node/locks/local_lock.py": 483, "node/membership/host.py": 467, "sim/world.py": 541, "check": 155,
-    "HostMember": 36,
-}  # fmt: skip
+LARGER = {"check": 155}
 
 
 def test_sizes() -> None:

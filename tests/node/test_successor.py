@@ -8,7 +8,8 @@ from typing import Any
 
 from peerlock.node.core import Core
 from peerlock.node.effects import BeginHolding, WithheldDueAt
-from peerlock.node.locks.local_lock import SUCCESSOR_KNOWN_S, LocalLock
+from peerlock.node.locks.local_lock import LocalLock
+from peerlock.node.locks.successor import SUCCESSOR_KNOWN_S
 from peerlock.node.locks.table import WITHHOLD_S_PER_MEMBER
 from peerlock.node.locks.ticket import HELD, WAITING, Ticket
 from peerlock.node.peer import Peer

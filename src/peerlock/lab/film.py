@@ -31,8 +31,9 @@ from peerlock.errors import PeerlockError, UsageError
 from peerlock.observe.metrics import Metrics
 from peerlock.observe.notebook import Trace
 from peerlock.sim.experiment import Experiment
+from peerlock.sim.place import Place
 from peerlock.sim.workload import Work
-from peerlock.sim.world import Place, World
+from peerlock.sim.world import World
 from peerlock.trace import About, Event, Keeper, retell, told
 from peerlock.user_algorithm import check_state
 

@@ -12,16 +12,6 @@ is entered (`Participant.settle`).
 
 A local lock is a participant with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out
 with the lock's name, the epoch and the clock.
-
-**Telling the successor first.** Suzuki and Kasami send a request to all nodes, since no node knows where the privilege is.
-But a node that has just passed the privilege on knows, for a moment: it is with the addressee, and will be with the first
-node of the queue that went along, the *successor*. Where all members want a lock all the time, each asks again right after
-it has passed the lock on. Then the request goes to the successor at once, and to the others only if it was not granted
-within the time that all members need for a turn each (a millisecond with five members; where turns take longer, all are
-told at once). An entry then costs two messages instead of N, and wakes one process needlessly instead of N - 2. To the
-algorithm that is a slow network. A withheld request is dropped when it is granted: a request that no node waits for any
-more says nothing (`Grant.successor` is an algorithm's promise of that; most algorithms do not give it). If the successor
-has passed the lock on before the request arrives, the request waits for that millisecond.
 """
 
 from __future__ import annotations
@@ -36,7 +26,7 @@ from msgspec import Raw
 from peerlock.contract import Ask, Grant, Key, Mode, NodeId, Out, Wire
 from peerlock.errors import LockLost, PeerlockError
 from peerlock.node.effects import MaySpin, Wake
-from peerlock.node.locks.participant import Participant
+from peerlock.node.locks.successor import ToldToTheSuccessor
 from peerlock.node.locks.ticket import DONE, FAILED, HELD, LOST, WAITING, Ticket
 from peerlock.node.wire import LENGTH, LockMessage, LockStatus, WaiterStatus, packed
 from peerlock.node.wire_algorithms import WireAlgorithm
@@ -45,13 +35,9 @@ if TYPE_CHECKING:
     from peerlock.node.locks.table import LockTable
 
 MAX_UNACKED = 50_000  # messages that a peer has not acknowledged: nothing more is asked until it has
-SUCCESSOR_KNOWN_S = 0.0001  # after it has passed a lock on a node knows where it is
-# Turns that take so many times as long as all members need: then telling the successor first gains nothing.
-SLOW_TURN_FACTOR = 4
-SMALL_GROUP_MEMBERS = 3  # members: too few to spare messages
 
 
-class LocalLock(Participant):
+class LocalLock(ToldToTheSuccessor):
     """One lock at this node, with its waiters.
 
     **A round trip that changes nothing is not made twice.** An algorithm is a pure state machine. If a request was
@@ -67,18 +53,12 @@ class LocalLock(Participant):
         "before",
         "free",
         "holder",
-        "left_at",
-        "name",
         "priority",
         "queue",
         "quiet",
         "sharers",
         "streak",
-        "successor",
-        "table",
-        "waited",
         "wire_algorithm",
-        "withheld",
     )  # fmt: skip
 
     def __init__(self, name: str, wire_algorithm: WireAlgorithm, table: LockTable) -> None:
@@ -93,11 +73,7 @@ class LocalLock(Participant):
         self.free = False
         self.quiet = False  # the last round trip sent nothing, and nothing has come since
         self.before: Key | None = None  # the algorithm's state before a request that was granted at once
-        self.successor: NodeId | None = None  # who gets the lock after the one it was last passed on to
-        self.left_at = 0.0  # when it was last left here
-        self.withheld: list[tuple[NodeId, Wire]] = []  # requests that only the successor was told of
         self.asked_at = inf  # when the group was asked for what a caller waits for here
-        self.waited = inf  # for how long this node waited, the last time that it had to
 
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
@@ -131,35 +107,6 @@ class LocalLock(Participant):
             table.observers[self.name].sent(self, to, message, session.seq)
         if isinstance(message, Grant):
             self.successor = message.successor()
-
-    def withholds(self, to: NodeId, message: Wire) -> bool:
-        """A request, and the successor hears of it. In a trace there is everything that the algorithm says."""
-        table = self.table
-        successor = table.sessions[self.successor or 0]
-        if (
-            len(table.sessions) - 1 <= SMALL_GROUP_MEMBERS
-            or successor is None
-            or not successor.linked
-            or self.name in table.observers
-        ):
-            return False
-        if not isinstance(message, Ask):
-            return False
-        self.withheld.append((to, message))
-        table.withhold(self)
-        return True
-
-    def withheld_until(self) -> float:
-        """When the others are told. Not before twice the time that the last wait took: where turns are slow for a while,
-        telling everybody would make them slower still.
-        """
-        return self.left_at + max(self.table.withhold_s, 2 * self.waited)
-
-    def send_withheld(self) -> None:
-        self.successor = None
-        withheld, self.withheld = self.withheld, []
-        for to, message in withheld:
-            self.send(to, message)
 
     def broadcast(self, to: Iterable[NodeId], message: Wire) -> None:
         body = Raw(packed(message))
@@ -239,11 +186,6 @@ class LocalLock(Participant):
     def due_at(self) -> float:
         """When a waiter of this node is likely to be granted the lock: after as long as the last time."""
         return self.asked_at + self.waited if self.queue else inf
-
-    def still_the_successor(self, now: float) -> None:
-        """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
-        if now > self.left_at + SUCCESSOR_KNOWN_S or self.waited > SLOW_TURN_FACTOR * self.table.withhold_s:
-            self.successor = None
 
     def ask_at_once(self, mode: Mode) -> None:
         """Ask the algorithm, and see whether that was a message's work."""

@@ -21,6 +21,7 @@ from peerlock.node.effects import BeginHolding, Effect, LeaseLapsed, RequestEpoc
 from peerlock.node.locks.deadline import Deadline
 from peerlock.node.locks.fence import CLOCK_BITS, fence
 from peerlock.node.locks.local_lock import MAX_UNACKED, LocalLock
+from peerlock.node.locks.successor import ToldToTheSuccessor
 from peerlock.node.locks.ticket import Limits, LockObserver, Ticket
 from peerlock.node.session import Session
 from peerlock.node.wire import LockReport, LockStatus
@@ -58,7 +59,7 @@ class LockTable:
         self.open = False  # both, and no peer is far behind
         self.choked = False  # one is
         self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
-        self.withheld: dict[LocalLock, None] = {}  # who may have held something back
+        self.withheld: dict[ToldToTheSuccessor, None] = {}  # who may have held something back
         self.withheld_timer_set = False  # a reminder is under way
         self.withhold_s = WITHHOLD_S_PER_MEMBER
         self.bound = limits.idle_locks
@@ -211,7 +212,7 @@ class LockTable:
             for local_lock in self.busy():
                 local_lock.settled(now)
 
-    def withhold(self, local_lock: LocalLock) -> None:
+    def withhold(self, local_lock: ToldToTheSuccessor) -> None:
         self.withheld[local_lock] = None
         if not self.withheld_timer_set:
             self.effects.append(WithheldDueAt(local_lock.withheld_until()))

@@ -58,10 +58,11 @@ from peerlock.node.membership.files import (
     name_of,
     path_of,
 )
+from peerlock.node.membership.proofs import Proofs
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 
-PEER, VIEW = msgspec.json.Decoder(Peer), msgspec.json.Decoder(View)
+VIEW = msgspec.json.Decoder(View)
 KEPT_VIEWS = 16
 TRIES = 1000  # views that other members may decide while this one tries to
 
@@ -70,13 +71,14 @@ class GroupLost(RegistryError):
     """The group's directory was removed, moved or replaced while this member was in the group."""
 
 
-class HostMember:
+class HostMember(Proofs):
     """One member's half of the registry."""
 
     kept_views = KEPT_VIEWS
 
     def __init__(self, files: Files, where: str = "The group's directory") -> None:
-        self.files, self.where = files, where
+        super().__init__(files)
+        self.where = where
         self.me: Peer | None = None
         self.alive: File | None = None  # our file, locked
         self.holding: File | None = None  # the same file, locked at *holding*; None: nothing may be held
@@ -203,50 +205,6 @@ class HostMember:
             f"{self.where} was removed, moved or replaced while this node was a member of the group. "
             "Others may have founded a new group there: nothing that was held is safe, and fences may start again."
         )
-
-    # -- the deaths of others ------------------------------------------------------------------------------
-
-    def locked(self, id: int, byte: int) -> File | None:
-        """The file of a member, with a shared lock on that byte; None: the member has it locked, or has no file."""
-        file = self.files.open(path_of("members", id))
-        if file is None:
-            return None
-        try:
-            if self.files.lock(file, byte, shared=True):
-                return file
-        except BaseException:
-            self.files.close(file)
-            raise
-        self.files.close(file)
-        return None
-
-    def dead(self, id: int) -> File | None:
-        """The lock that proves it; None: alive, or unknown. What worked under its locks is ended first."""
-        file = self.locked(id, ALIVE)
-        if file is None:
-            return None
-        ended = False
-        try:
-            ended = self.files.ended(file)
-        finally:
-            if not ended:
-                self.files.close(file)
-        return file if ended else None
-
-    def lives(self, id: int) -> bool | None:
-        """None: that cannot be known."""
-        proof = self.dead(id)
-        if proof is not None:
-            self.files.close(proof)
-            return False
-        return True if self.files.exists(path_of("members", id)) else None
-
-    def read(self, id: int) -> Peer | None:
-        data = self.files.read(path_of("members", id))
-        try:
-            return PEER.decode(data[2:RECORD_BYTES].rstrip(b"\0")) if data else None
-        except msgspec.DecodeError:
-            return None
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -388,23 +346,6 @@ class HostMember:
         finally:
             for proof in proofs:
                 self.files.close(proof)
-
-    def idle(self, id: int) -> File | None:
-        """The lock that proves that a live member holds nothing, and cannot begin to; None: it may, or is dead."""
-        file = self.locked(id, HOLDING)
-        if file is None:
-            return None
-        alive = False
-        try:
-            dead = self.locked(id, ALIVE)  # then it is not idle: what worked under its locks may go on
-            if dead is None:
-                alive = True
-            else:
-                self.files.close(dead)
-        finally:
-            if not alive:
-                self.files.close(file)
-        return file if alive else None
 
     # -- tidying up --------------------------------------------------------------------------------------
 
