@@ -22,11 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from peerlock.algorithms import AlgorithmSpec, Size, choose
-from peerlock.check.liveness import Graph
-from peerlock.check.model import Model
-from peerlock.check.observers import Costs, Overtaking
-from peerlock.check.properties import Checks, standard
-from peerlock.check.search import Search
+from peerlock.check.run import STARVATION, Configuration, run
 from peerlock.contract import NOBODY, Inside, NodeId, Shape
 from peerlock.errors import UsageError
 
@@ -163,27 +159,20 @@ def caught(spec: AlgorithmSpec, settings: Sequence[Setting], sound: Sequence[Loo
 def look(spec: AlgorithmSpec, setting: Setting, max_states: int, passed_over: int | None = None) -> Look:
     """Explore one configuration."""
     last = max(at for at, left in enumerate(setting.entries) if left) + 1
-    costs, overtaking = Costs(), Overtaking(last)
+    configuration = Configuration(
+        spec, setting.shapes, setting.entries, setting.inside, setting.fifo, setting.crashes, setting.delay_bound,
+        setting.leavers, costs=True, size=setting.size, passed_over=last, max_states=max_states,
+    )  # fmt: skip
     try:
-        model = Model(
-            spec, setting.shapes, setting.entries, setting.inside, fifo=setting.fifo, delay_bound=setting.delay_bound,
-            crashes=setting.crashes, leavers=setting.leavers, observers=[costs, overtaking],
-        )  # fmt: skip
-        checks = Checks(standard(model))
-        search = Search(model, checks)
-        outcome = search.run(max_states=max_states)
+        found = run(configuration)
     except Exception as problem:
         return Look(type(problem).__name__)
-    verdicts = checks.verdicts(outcome.violated, outcome.finished)
-    bounds = spec.claimed.bounds(setting.size) if spec.claimed else None
-    wrong = [name for name, verdict in verdicts.items() if verdict == "violated"]
-    if bounds and any(not bounds[0] <= cost <= bounds[1] for cost in costs.seen):
-        wrong.append("messages an entry")
-    if passed_over is not None and overtaking.most > passed_over:
+    wrong = [name for name, verdict in found.verdicts.items() if verdict == "violated"]
+    if passed_over is not None and found.passed_over > passed_over:
         wrong.append("passed over more often")
-    if not outcome.finished:
+    if not found.outcome.finished:
         wrong.append("states without end")
     if setting.liveness and not wrong:
-        graph = Graph(search)
-        wrong += ["starvation" for node in model.nodes if graph.starves(node) is not None]
-    return Look(wrong[0] if wrong else None, overtaking.most, outcome.states)
+        found.look_for_starvation()
+        wrong += ["starvation"] if found.verdicts[STARVATION] == "violated" else []
+    return Look(wrong[0] if wrong else None, found.passed_over, found.outcome.states)

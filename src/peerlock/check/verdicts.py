@@ -16,11 +16,9 @@ from itertools import combinations
 from msgspec import Struct
 
 from peerlock.algorithms import CATALOGUE, Size, choose
-from peerlock.check.liveness import Graph
-from peerlock.check.model import ANY, Model
-from peerlock.check.observers import Costs, Observer, Overtaking
-from peerlock.check.properties import Checks, standard
-from peerlock.check.search import Search
+from peerlock.check.model import ANY
+from peerlock.check.run import Configuration as Explored
+from peerlock.check.run import run
 from peerlock.contract import Members, Mode, Neighbours, NodeId, Ring, Shape
 
 THREE = (1, 2, 3)
@@ -73,37 +71,26 @@ class Verdict(Struct):
 def explore(configuration: Configuration, max_states: int | None, max_seconds: float | None) -> Verdict:
     """Explore one configuration; unbounded entries are looked through for starvation as well."""
     spec = choose(configuration.name, as_printed=configuration.as_printed, **configuration.options)
-    costs, overtaking = Costs(), Overtaking(len(configuration.shapes))
-    observers: dict[str, list[Observer]] = {"": [], "messages": [costs], "passed over": [overtaking]}
-    model = Model(
-        spec, configuration.shapes, configuration.entries, configuration.inside, fifo=configuration.fifo,
-        delay_bound=configuration.delay_bound, crashes=configuration.crashes, observers=observers[configuration.count],
+    found = run(
+        Explored(
+            spec, configuration.shapes, configuration.entries, configuration.inside, configuration.fifo,
+            configuration.crashes, configuration.delay_bound, costs=configuration.count == "messages",
+            size=_size(configuration) if configuration.count == "messages" else None,
+            passed_over=len(configuration.shapes) if configuration.count == "passed over" else 0,
+            max_states=max_states, max_seconds=max_seconds,
+        )
     )  # fmt: skip
-    checks = Checks(standard(model))
-    search = Search(model, checks)
-    outcome = search.run(max_states, max_seconds)
-    verdicts = checks.verdicts(outcome.violated, outcome.finished)
-    if sum(left != 0 for left in configuration.entries) < 2:
-        # If one node alone asks, no node can wait for another.
-        verdicts = {name: verdict for name, verdict in verdicts.items() if not name.startswith("sometimes")}
-    well = outcome.finished and "violated" not in verdicts.values()
-    if well and ANY in configuration.entries and outcome.states < 100_000:
-        graph = Graph(search)
-        starving = [node for node in model.nodes if graph.starves(node) is not None]
-        verdicts["no starvation"] = "violated" if starving else "holds"
+    outcome = found.outcome
+    if found.verdict == "holds" and ANY in configuration.entries and outcome.states < 100_000:
+        found.look_for_starvation()
     figures: tuple[int, ...] = ()
     if configuration.count == "messages":
-        figures = tuple(sorted(costs.seen))
-        bounds = spec.claimed.bounds(_size(configuration)) if spec.claimed else None
-        if bounds is not None and well:
-            within = all(bounds[0] <= figure <= bounds[1] for figure in figures)
-            verdicts["messages an entry"] = "holds" if within else "violated"
+        figures = tuple(sorted(found.costs))
     elif configuration.count == "passed over":
-        figures = (overtaking.most,)
-    violated = outcome.violated or next((name for name, verdict in verdicts.items() if verdict == "violated"), None)
+        figures = (found.passed_over,)
     return Verdict(
         configuration.what, configuration.name, spec.form, configuration.fifo, outcome.states, outcome.transitions,
-        outcome.finished, violated, verdicts, figures, outcome.seconds, outcome.exact,
+        outcome.finished, found.violated, found.verdicts, figures, outcome.seconds, outcome.exact,
     )  # fmt: skip
 
 

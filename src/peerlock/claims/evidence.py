@@ -25,11 +25,12 @@ from msgspec.structs import asdict, replace
 
 from peerlock.algorithms import choose
 from peerlock.check import counterexample
-from peerlock.check.liveness import Graph
 from peerlock.check.model import ANY, Model
 from peerlock.check.observers import Costs, Observer, Overtaking
-from peerlock.check.properties import Checks, Property, finding, standard
-from peerlock.check.search import Search, Step
+from peerlock.check.properties import Property, finding, standard
+from peerlock.check.run import Configuration
+from peerlock.check.run import run as check
+from peerlock.check.search import Step
 from peerlock.check.verdicts import shapes_of
 from peerlock.contract import NOBODY, Members, Mode, Neighbours, NodeId, Ring, Shape
 from peerlock.errors import PeerlockError
@@ -186,36 +187,28 @@ class Lab:
             return self._known[key]
         spec = choose(setup.name, as_printed=setup.as_printed, **setup.options)
         shapes = dict(setup.shapes or shapes_of(setup.name, len(setup.entries), setup.home, setup.bound))
-        model = Model(
-            spec, shapes, setup.entries, setup.inside, fifo=setup.fifo, crashes=setup.crashes,
-            delay_bound=setup.delay_bound, leavers=setup.leavers, at_once=setup.at_once, observers=observers,
+        configuration = Configuration(
+            spec, shapes, setup.entries, setup.inside, setup.fifo, setup.crashes, setup.delay_bound, setup.leavers,
+            setup.at_once, observers=observers, properties=watch or standard,
+            max_states=100_000_000 if self.full else 2_000_000,
         )  # fmt: skip
-        properties = standard(model) if watch is None else watch(model)
-        checks = Checks(properties)
-        search = Search(model, checks)
         try:
-            outcome = search.run(100_000_000 if self.full else 2_000_000)
+            found = check(configuration)
         except Exception as problem:
             if not broken(problem):
                 raise
             # A broken algorithm may ask for something that no driver can carry out.
-            return Seen(dict.fromkeys((prop.name for prop in properties), "violated"), 0, False, set(), 0, None, None)
-        verdicts = checks.verdicts(outcome.violated, outcome.finished)
-        if sum(left != 0 for left in setup.entries) < 2:
-            verdicts = {name: verdict for name, verdict in verdicts.items() if not name.startswith("sometimes")}
-        way = search.way_to(outcome.row) if outcome.row is not None else ()
-        if liveness and outcome.finished and outcome.violated is None:
-            graph = Graph(search)
-            lassos = [lasso for lasso in map(graph.starves, model.nodes) if lasso is not None]
-            verdicts["no starvation"] = "violated" if lassos else "holds"
-            way = (*lassos[0].stem, *lassos[0].loop) if lassos else way
+            names = (prop.name for prop in configuration.properties(configuration.model()))
+            return Seen(dict.fromkeys(names, "violated"), 0, False, set(), 0, None, None)
+        if liveness and found.outcome.finished and found.outcome.violated is None:
+            found.look_for_starvation()
+        model, way, verdicts = found.model, found.way, found.verdicts
         script = self._script(setup, model, way, verdicts) if way else None
-        about = {"algorithm": spec.name, "form": spec.form}
         changes = any(step.action.what in ("join", "leave") for step in way)  # a diagram has no sign for these
-        drawing = diagrams.svg(counterexample.events(model, way, about)) if script and not changes else None
+        drawing = diagrams.svg(found.events()) if script and not changes else None
         costs = next((one.seen for one in observers if isinstance(one, Costs)), set())
         most = max((one.most for one in observers if isinstance(one, Overtaking)), default=0)
-        seen = Seen(verdicts, outcome.states, outcome.finished, costs, most, script, drawing)
+        seen = Seen(verdicts, found.outcome.states, found.outcome.finished, costs, most, script, drawing)
         if plain:
             self._known[key] = seen
         return seen

@@ -12,6 +12,7 @@ import io
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from copy import copy
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,8 +21,8 @@ from msgspec.structs import asdict
 from peerlock.algorithms import CATALOGUE
 from peerlock.check import counterexample
 from peerlock.check.model import Inbox, Letter, Local, Model
-from peerlock.check.properties import Checks, finding, standard
-from peerlock.check.search import Search
+from peerlock.check.properties import finding
+from peerlock.check.run import Configuration, run
 from peerlock.contract import NodeId, Wire
 from peerlock.errors import TraceError, UsageError
 from peerlock.lab.answers import (
@@ -238,14 +239,13 @@ def check(question: Question) -> Checked:
     most = max(1, min(experiment.entries, {2: 4, 3: 2}.get(len(world.places), 1)))
     shapes = prepared.topology.shapes(prepared.spec.needs, experiment.home, 1.0) if timed else prepared.shapes
     bounds, bound = [most] * len(world.places), 1 if timed else None
-    model = Model(prepared.spec, shapes, bounds, experiment.inside, fifo=experiment.fifo, delay_bound=bound)
-    if not timed:
-        model.first = first_row(model, world)
-    checks = Checks(standard(model))
-    search = Search(model, checks)
-    outcome = search.run(MOST_STATES, MOST_SECONDS)
-    verdicts = checks.verdicts(outcome.violated, outcome.finished)
-    way = search.way_to(outcome.row) if outcome.row is not None else []
+    found = run(
+        Configuration(
+            prepared.spec, shapes, bounds, experiment.inside, experiment.fifo, delay_bound=bound,
+            begin=None if timed else partial(first_row, world=world), max_states=MOST_STATES, max_seconds=MOST_SECONDS,
+        )
+    )  # fmt: skip
+    model, outcome, verdicts, way = found.model, found.outcome, found.verdicts, found.way
     answer: Checked = {
         "verdicts": verdicts, "states": outcome.states, "finished": outcome.finished, "violated": outcome.violated,
         "steps": counterexample.steps(model, way), "entries": most, "from_start": timed,
