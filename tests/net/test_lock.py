@@ -463,7 +463,7 @@ def test_a_test_that_waits_for_ever_fails_with_a_sentence() -> None:
         (await anna.lock("x").acquire()).detach()
         await anna.lock("x").acquire()
 
-    with pytest.raises(NothingHappens, match="somebody waits for ever"):
+    with pytest.raises(NothingHappens, match="a task waits for ever"):
         run(whole())
 
 

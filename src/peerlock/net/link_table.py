@@ -237,7 +237,8 @@ class LinkTable:
 
     def refuse(self, link: Link, why: str) -> None:
         """Something came that makes no sense, or was not let in."""
-        self.shell.complain(f"link {self.other_end(link)} closed: {why}")
+        complain = self.shell.complain if link.dialled is not None else self.shell.complain_of_stranger
+        complain(f"link {self.other_end(link)} closed: {why}")
         link.refused = True
         link.close()
 
