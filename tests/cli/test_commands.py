@@ -41,6 +41,26 @@ def benchmarks(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.parametrize("registry", ["host", "static", "leases"])
+def test_sim_nodes(registry: str) -> None:
+    result = as_json("sim-nodes", "--seeds", "1..4", "--registry", registry)
+    assert (result["seeds"], result["failures"]) == (4, [])
+    assert result["grants"] >= 800
+    assert result["least_faults_a_seed"] >= 5
+    assert "0 failures" in peerlock("sim-nodes", "--seeds", "1..2", "--registry", registry).stdout
+
+
+def test_sim_nodes_shows_how_to_see_a_failure_again() -> None:
+    words = ("sim-nodes", "--seeds", "18", "-a", "suzuki-kasami-a", "--planted", "list: an epoch is not durable")
+    done = peerlock(*words, code=1)
+    again = done.stdout.partition("again: peerlock ")[2].strip()
+    assert "--registry static" in again
+    assert "--planted 'list: an epoch is not durable'" in again
+    assert peerlock("sim-nodes", "--planted", "list").stdout.count("\n") > 30
+    assert "No bug is called" in peerlock("sim-nodes", "--planted", "none", code=2).stderr
+    assert "--registry is one of" in peerlock("sim-nodes", "--registry", "mars", code=2).stderr
+
+
 def test_algorithms() -> None:
     rows = as_json("algorithms")
     assert [row["name"] for row in rows] == list(CATALOGUE)

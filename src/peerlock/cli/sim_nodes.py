@@ -65,7 +65,9 @@ def sim_nodes(
     if planted is not None:
         registry = PLANTED[planted].registry
     jobs = jobs_of(numbers(seeds, "seed"), registry, algorithm, nodes=nodes, grants=grants, planted=planted or "")
-    began, clean, failures = time.monotonic(), list[Found](), list[Found]()
+    began = time.monotonic()
+    clean: list[Found] = []
+    failures: list[Found] = []
     with bar("seeds", len(jobs)) as advance:
         for found in explore_all(jobs, processes):
             advance(1)

@@ -1,7 +1,9 @@
 """The node of `peerlock.node` on real sockets.
 
 settings             what the caller, the environment and a file say about a group
-shell                what both kinds of nodes do: links, views, the wishes of the core
+shell                drives a core, for both kinds of nodes: it carries out effects
+link_table, membership, permission, clients
+                     its parts: links, views, the right to hold locks, the command line
 aio/                 the lock and the node for asyncio
 threads/             the lock and the node for threads
 transport/           sockets, frames, TLS, certificates

@@ -1,8 +1,10 @@
 """A node of a group without input, output, clock or randomness.
 
     core                 puts the parts together; a shell drives it
+    inputs, effects      what a shell tells the core, and what the core asks of its shell
+    links                a session per peer, and which side dials; failure_detector: which peers are silent
     locks/               the lock table, each lock with its waiters, tickets and fences
-    membership/          views, the view change, leases, the registry of one host
+    membership/          views, the view change, leases, the registries of one host and of a fixed list
     quorum/              groups with voters: the voter, its driver, the member
     store/               groups whose views are kept in a store (etcd)
     session              a reliable channel between two peers, over links that break
