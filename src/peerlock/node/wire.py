@@ -210,3 +210,27 @@ def opened(body: bytes | bytearray | memoryview) -> Frame:
         return found
     except UNREADABLE as problem:
         raise ProtocolError(f"a frame of {len(body)} bytes is no message of this protocol: {problem}") from None
+
+
+class FrameTooLong(ProtocolError):
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(f"a frame of {length} bytes; the limit is {limit}")
+        self.length = length
+
+
+def next_frame(buffer: bytearray, limit: int = LARGEST) -> bytes | None:
+    """The first frame, taken out of what has come. None: the rest of it has not come yet.
+
+    `net/transport/link.py` does the same in place, for the frames of locks.
+    """
+    if len(buffer) < LENGTH.size:
+        return None
+    (length,) = LENGTH.unpack_from(buffer)
+    if length > limit:
+        raise FrameTooLong(length, limit)
+    end = LENGTH.size + length
+    if len(buffer) < end:
+        return None
+    body = bytes(buffer[LENGTH.size : end])
+    del buffer[:end]
+    return body

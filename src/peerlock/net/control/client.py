@@ -20,7 +20,7 @@ from peerlock.net.settings import Settings
 from peerlock.node.membership.files import ALIVE, path_of
 from peerlock.node.membership.host import HostMember
 from peerlock.node.peer import Peer
-from peerlock.node.wire import LARGEST, LENGTH, OLDEST, VERSION, ClientCall, ClientResult, Hello, framed, opened
+from peerlock.node.wire import OLDEST, VERSION, ClientCall, ClientResult, Hello, framed, next_frame, opened
 
 RESIDENT = "resident"  # in the address of a member that serves the command line
 
@@ -36,7 +36,7 @@ class Caller:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(timeout_s)
         self.number = 0
-        self.buffer = b""
+        self.buffer = bytearray()
         self.kept: list[Any] = []  # came while another answer was waited for
         try:
             with short_name(path) as short:
@@ -56,17 +56,12 @@ class Caller:
     def read(self) -> Any:
         """The next frame; it may take as long as the socket's time-out."""
         while True:
-            if len(self.buffer) >= LENGTH.size:
-                (length,) = LENGTH.unpack_from(self.buffer)
-                if length > LARGEST:
-                    raise ProtocolError(f"a frame of {length} bytes")
-                if len(self.buffer) >= LENGTH.size + length:
-                    body = self.buffer[LENGTH.size : LENGTH.size + length]
-                    self.buffer = self.buffer[LENGTH.size + length :]
-                    frame = opened(body)
-                    if isinstance(frame, Hello) and frame.sentence:
-                        raise ProtocolError(frame.sentence)
-                    return frame
+            body = next_frame(self.buffer)
+            if body is not None:
+                frame = opened(body)
+                if isinstance(frame, Hello) and frame.sentence:
+                    raise ProtocolError(frame.sentence)
+                return frame
             data = self.socket.recv(65536)
             if not data:
                 raise ProtocolError("the node has closed the connection")

@@ -25,7 +25,7 @@ from peerlock.net.transport.link import host_of, long_lived
 from peerlock.net.transport.listen import Listener, listen
 from peerlock.net.transport.tls import ALERT_OF_TLS, HELLO_OF_TLS, NOT_TLS, ONLY_THERE, reason, refuses_us
 from peerlock.node.quorum.messages import Envelope, VoterHello, Word, enveloped, unsealed
-from peerlock.node.wire import LARGEST_HELLO, LENGTH, incompatible
+from peerlock.node.wire import LARGEST_HELLO, FrameTooLong, incompatible, next_frame
 
 log = logging.getLogger("peerlock")
 
@@ -74,27 +74,25 @@ class VoterConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.buffer += data
         try:
-            while len(self.buffer) >= LENGTH.size and not self.closed.done():
-                (length,) = LENGTH.unpack_from(self.buffer)
-                if length > (LARGEST if self.known else LARGEST_HELLO):
-                    raise ProtocolError(self.too_long(length))
-                if len(self.buffer) < LENGTH.size + length:
+            while not self.closed.done():
+                body = next_frame(self.buffer, LARGEST if self.known else LARGEST_HELLO)
+                if body is None:
                     break
-                body = bytes(self.buffer[LENGTH.size : LENGTH.size + length])
-                del self.buffer[: LENGTH.size + length]
                 self.on_frame(unsealed(body))
+        except FrameTooLong as problem:
+            self.end(self.too_long(problem))
         except ProtocolError as problem:
             self.end(str(problem))
 
-    def too_long(self, length: int) -> str:
-        first = length >> 16 if not self.known else 0
+    def too_long(self, problem: FrameTooLong) -> str:
+        first = problem.length >> 16 if not self.known else 0
         if first == HELLO_OF_TLS and self.transport is not None:
             self.transport.write(NOT_TLS)
         elif first == ALERT_OF_TLS and self.dialled is not None:
             self.owner.not_let_in(self, f"it {ONLY_THERE}")
         if first in (HELLO_OF_TLS, ALERT_OF_TLS):
             return f"it {ONLY_THERE}"
-        return f"a frame of {length} bytes; the limit is {LARGEST if self.known else LARGEST_HELLO}"
+        return str(problem)
 
     def on_frame(self, envelope: Envelope) -> None:
         self.heard = asyncio.get_running_loop().time()

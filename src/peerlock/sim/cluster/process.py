@@ -19,7 +19,7 @@ from peerlock.node.effects import Effect
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
-from peerlock.node.wire import LENGTH, Hello, StaticState, framed, opened
+from peerlock.node.wire import Hello, StaticState, framed, next_frame, opened
 from peerlock.sim.cluster.network import Link
 from peerlock.sim.cluster.plan import Broken
 from peerlock.sim.cluster.users import User, Wish
@@ -289,12 +289,7 @@ class Process:
     def arrives(self, link: Link, side: int, data: bytes) -> None:
         half = link.halves[side]
         half += data
-        while not link.refused[side] and len(half) >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(half)
-            if len(half) < LENGTH.size + length:
-                return
-            body = bytes(half[LENGTH.size : LENGTH.size + length])
-            del half[: LENGTH.size + length]
+        while not link.refused[side] and (body := next_frame(half)) is not None:
             try:
                 self.frame(link, body)
             except ProtocolError as problem:
