@@ -72,15 +72,15 @@ class Permission:
     def look_at_lease(self) -> None:
         shell = self.shell
         self.watching = False
-        until, now = shell.core.deadline.until, shell.now()
-        if until == inf or shell.closing:
+        deadline, now = shell.core.deadline, shell.now()
+        if deadline.until == inf or shell.closing:
             return
-        if now >= until:
+        if deadline.expired(now):
             shell.core.lapse(now)
             shell.carry_out()
             return
         self.watching = True
-        shell.after(until - now + LATE_S, self.look_at_lease)
+        shell.after(deadline.until - now + LATE_S, self.look_at_lease)
 
     def lapsed(self, effect: LeaseLapsed) -> None:
         shell, lost = self.shell, effect.lost

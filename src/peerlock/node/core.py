@@ -360,7 +360,7 @@ class Core:
         """The registry has made sure that nobody excludes us before `until`."""
         table, deadline = self.table, self.deadline
         table.now = now
-        if now >= deadline.until:
+        if deadline.expired(now):
             table.lapse(now)  # there was a time in between
         if table.closed or self.view_change.excluded or now >= until:
             return
@@ -390,7 +390,7 @@ class Core:
         if now - table.tick_at > TICK_S:
             self.links.hear_all()
         table.tick_at = inf
-        if now >= self.deadline.until:
+        if self.deadline.expired(now):
             table.lapse(now)
         elif table.may_hold and not table.leases:
             if table.grants == self.used and not any(local_lock.has for local_lock in table.busy()):

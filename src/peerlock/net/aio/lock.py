@@ -197,7 +197,7 @@ class Lock:
 
     def _still(self, hold: Hold) -> None:
         """A grant may be lost before the task that waited for it has its turn, and the lease may be over by then."""
-        if hold.state == HELD and self._time() >= self._deadline.until:
+        if hold.state == HELD and self._deadline.expired(self._time()):
             self._shell.check_lease()
         if hold.state != HELD:
             raise hold.error or NodeClosed(

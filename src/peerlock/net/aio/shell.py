@@ -161,7 +161,7 @@ class AioShell(Shell):
 
     def is_over(self) -> bool:
         """The lease, although nobody may have noticed."""
-        return self.time() >= self.core.deadline.until
+        return self.core.deadline.expired(self.time())
 
     def check_lease(self) -> None:
         """If the lease is over, the next look must see it, whether or not a timer had its turn."""

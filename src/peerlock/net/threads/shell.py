@@ -351,10 +351,10 @@ class ThreadShell(Shell):
         if self.forked:
             return
         deadline = self.core.deadline
-        if self.now() >= deadline.until:
+        if deadline.expired(self.now()):
             inner = self.is_in_core()  # this very thread is in the middle of the core
             with self.mutex:
-                if self.now() >= deadline.until and not inner:
+                if deadline.expired(self.now()) and not inner:
                     try:
                         self.core.lapse(self.now())
                         self.carry_out()

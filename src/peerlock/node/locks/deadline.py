@@ -17,6 +17,10 @@ class Deadline:
     def __init__(self) -> None:
         self.until = inf
 
+    def expired(self, now: float) -> bool:
+        """May nothing be held any more? (`LocalLock.acquire` and `release`, and the fast way of asyncio, compare in place.)"""
+        return now >= self.until
+
     def extend(self, until: float, now: float) -> None:
         """A lease that runs runs on. A lease that is over stays over."""
         if now < self.until < until:

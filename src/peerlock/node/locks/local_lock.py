@@ -325,7 +325,7 @@ class LocalLock(ToldToTheSuccessor):
     def settled(self, now: float) -> None:
         """Settle, and give the lock to the first waiter here."""
         table = self.table
-        if now >= table.deadline.until:
+        if table.deadline.expired(now):
             table.lapse(now)
         if not table.running:
             return

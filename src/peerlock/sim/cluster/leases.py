@@ -73,7 +73,7 @@ class LeasedRegistry(Registry):
 
     def look_at_lease(self) -> None:
         process = self.process
-        if process.now >= process.core.deadline.until:
+        if process.core.deadline.expired(process.now):
             process.core.lapse(process.now)
 
     def heard(self, voter: str, word: HeartbeatAck | ViewDecided) -> None:
