@@ -242,7 +242,11 @@ class Prepared:
                 world.at(start, lambda: world.pause(node)),
                 world.at(until, lambda: world.resume(node)),
             )
-        return lambda world, seed: world.at(start, lambda: getattr(world, kind)(node))
+
+        def happen(world: World) -> None:
+            {"crash": world.crash, "restart": world.restart, "leave": world.leave}[kind](node)
+
+        return lambda world, seed: world.at(start, lambda: happen(world))
 
     def _dies_before(self, node: NodeId, at: float) -> bool:
         crashes = (other for other in self.experiment.faults if other.startswith(f"crash:{node}@"))

@@ -69,12 +69,18 @@ class Stage:
         self.flight: list[tuple[NodeId, NodeId, Wire]] = []
         self.timers: set[tuple[NodeId, str]] = set()
         self.happened: list[str] = []
+        self.commands: dict[str, Callable[..., None]] = {
+            "algorithm": self._algorithm, "nodes": self._nodes, "topology": self._topology, "home": self._home,
+            "inside": self._inside, "request": self._request, "release": self._release, "deliver": self._deliver,
+            "timeout": self._timeout, "tick": self._tick, "crash": self._crash, "join": self._join,
+            "leave": self._leave, "rewire": self._rewire, "show": self._show, "flight": self._flight,
+        }  # fmt: skip
 
     def do(self, line: str) -> list[str]:
         """Carry out one command and tell what happened."""
         command, *words = line.split()
         self.happened = []
-        act = getattr(self, f"_{command}", None)
+        act = self.commands.get(command)
         if act is None:
             raise ScriptError(f"there is no command {command!r}.")
         try:

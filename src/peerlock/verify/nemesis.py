@@ -29,6 +29,12 @@ class Nemesis:
         self.deck: list[str] = []
         self.busy: set[int] = set()  # hosts whose process is being stopped or started
         self.late: set[int] = set()  # hosts whose network is slow
+        self.attacks: dict[str, Callable[[], int | str | None]] = {
+            "kill": self.kill, "restart": self.restart, "pause": self.pause, "pause_long": self.pause_long,
+            "between": self.between, "partition": self.partition, "one_way": self.one_way, "flapping": self.flapping,
+            "pair": self.pair, "slow": self.slow, "reset": self.reset, "clock_rate": self.clock_rate,
+            "clock_jump": self.clock_jump, "authority": self.authority,
+        }  # fmt: skip
 
     def next_kind(self) -> str:
         if not self.deck:
@@ -51,7 +57,7 @@ class Nemesis:
 
     def strike(self) -> None:
         kind = self.next_kind()
-        to: int | str | None = getattr(self, kind)()
+        to = self.attacks[kind]()
         if to is None:
             self.deck.insert(0, kind)  # not now
             return

@@ -27,7 +27,7 @@ from peerlock.contract import Ask, Grant, Key, Mode, NodeId, Out, Wire
 from peerlock.errors import LockLost, PeerlockError
 from peerlock.node.effects import MaySpin, Wake
 from peerlock.node.locks.successor import ToldToTheSuccessor
-from peerlock.node.locks.ticket import DONE, FAILED, HELD, LOST, WAITING, Ticket
+from peerlock.node.locks.ticket import DONE, FAILED, HELD, LOST, WAITING, LockObserver, Ticket
 from peerlock.node.wire import LENGTH, LockMessage, LockStatus, WaiterStatus, packed
 from peerlock.node.wire_algorithms import WireAlgorithm
 
@@ -117,22 +117,22 @@ class LocalLock(ToldToTheSuccessor):
         self.at = "inside"
         if self.withheld:
             self.withheld = []
-        if self.table.observers:
-            self.tell("entered")
+        if self.table.observers and (observer := self.observer()):
+            observer.entered(self)
 
     def idle(self) -> None:
         self.at = "idle"
-        if self.table.observers:
-            self.tell("idled")
+        if self.table.observers and (observer := self.observer()):
+            observer.idled(self)
 
     def ask(self, out: Out[Any]) -> None:
-        if self.table.observers:
-            self.tell("asked")
+        if self.table.observers and (observer := self.observer()):
+            observer.asked(self)
         self.algorithm.request(self.mode, out)
 
     def leave(self, out: Out[Any]) -> None:
-        if self.table.observers:
-            self.tell("left")
+        if self.table.observers and (observer := self.observer()):
+            observer.left(self)
         self.algorithm.release(out)
 
     def timer(self, name: str, after: float) -> None:
@@ -249,8 +249,8 @@ class LocalLock(ToldToTheSuccessor):
         """Leave the critical section; nobody here wants it."""
         sent, before, self.before = self.table.messages, self.before, None
         self.at, self.left_at = "ending", now
-        if self.table.observers:
-            self.tell("left")
+        if self.table.observers and (observer := self.observer()):
+            observer.left(self)
         self.algorithm.release(self)
         if self.table.disputes and self.name in self.table.disputes:
             self.table.request_epoch()  # nobody can enter in this epoch
@@ -408,10 +408,9 @@ class LocalLock(ToldToTheSuccessor):
         """How long the first waiter has waited; -1: none waits, or it does not wait for the group."""
         return max(0.0, now - self.queue[0].since) if self.queue and not self.has else -1.0
 
-    def tell(self, what: str) -> None:
-        observers = self.table.observers.get(self.name)
-        if observers is not None:
-            getattr(observers, what)(self)
+    def observer(self) -> LockObserver | None:
+        """Of a trace of this lock."""
+        return self.table.observers.get(self.name)
 
     def status(self, now: float) -> LockStatus:
         holder = self.holder
