@@ -67,6 +67,16 @@ def test_who_was_left_behind_is_told_whoever_dials() -> None:
     )
 
 
+def test_a_member_that_was_left_behind_dials_twice() -> None:
+    """Its first link has made a session here, which is not the one that it speaks of on the second one."""
+    core = in_a_group()
+    core.learn(2, (A, B), 1.0)
+    core.links.linked(C, 0, 2.0)
+    core.links.linked(C, 2, 2.0)
+    assert [effect.peer for effect in asked_for(core, Write)] == [C]
+    core.receive(C, Report(1, 2, 1, (A, B, C), ()), 2.0)  # no complaint about two messages that were never sent
+
+
 def test_a_late_word_of_an_older_lease_does_not_shorten_a_newer_one() -> None:
     """The beats go on in a thread of their own while this one is busy; then it hears of all of them, one after the other."""
     core = in_a_group(leases=True)

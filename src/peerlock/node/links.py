@@ -114,6 +114,7 @@ class Links:
         session, view_change = self.sessions.get(peer), self.core.view_change
         if received <= (session.seq if session is not None else 0) or peer in view_change.coming:
             return False
+        self.sessions.pop(peer, None)  # an earlier link has made one, which is not the one that the peer speaks of
         self.core.effects.append(Write(peer, framed(NewView(view_change.known, view_change.coming))))
         return True
 
