@@ -1,8 +1,8 @@
 """Every exception of peerlock, one tree.
 
-A caller's mistake says what was done, in which state, and what to do instead. Whatever a user can cause is a
-`PeerlockError`; the command line prints its sentence and exits with 2. A broken invariant of our own is an
-`assert` and never one of these.
+A caller's mistake says what was done, in which state, and what to do instead. Whatever a user can
+cause is a `PeerlockError`; the command line prints its sentence and exits with 2. A broken
+invariant of our own is an `assert` and never one of these.
 """
 
 

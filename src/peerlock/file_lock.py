@@ -1,14 +1,17 @@
 """A lock on a file that belongs to one process, and to none of the children that it forks.
 
-`flock` locks an open file, and a forked child shares the open files of its parent. Two things follow. To close the file
-does not give the lock up while a child lives, so `give_up` unlocks it explicitly. And the lock of a process that is
-killed would pass to its children, so a forked child drops its copies before it does anything else.
+`flock` locks an open file, and a forked child shares the open files of its parent. Two things
+follow. To close the file does not give the lock up while a child lives, so `give_up` unlocks it
+explicitly. And the lock of a process that is killed would pass to its children, so a forked child
+drops its copies before it does anything else.
 
-A POSIX lock (`fcntl`) has no copies in children. But it is lost as soon as any code of the process closes the same file,
-and it does not keep the threads of one process apart. So `flock` is the better of the two.
+A POSIX lock (`fcntl`) has no copies in children. But it is lost as soon as any code of the process
+closes the same file, and it does not keep the threads of one process apart. So `flock` is the
+better of the two.
 
-A child that C code forks behind Python's back, and that runs no other program, keeps its copies. It matters only if
-its parent is killed while it has the lock: then the lock is free when that child ends.
+A child that C code forks behind Python's back, and that runs no other program, keeps its copies. It
+matters only if its parent is killed while it has the lock: then the lock is free when that child
+ends.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ _forking = threading.RLock()  # nobody forks between the opening of a file and i
 
 
 def open_locked(path: str | Path, flags: int, mode: int = 0o600, *, wait: bool) -> int:
-    """A descriptor of that file, locked. `BlockingIOError` if another one has the lock and we do not wait."""
+    """A descriptor of that file, locked. `BlockingIOError` if another one has the lock and we do
+    not wait.
+    """
     with _forking:
         fd = os.open(path, flags | os.O_CLOEXEC, mode)
         _locked.add(fd)

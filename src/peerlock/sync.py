@@ -27,7 +27,9 @@ def with_the_options_of(other: Callable[P, object]) -> Callable[[Callable[..., N
 
 @with_the_options_of(aio_join)
 def join(group: str, *, timeout: float | None = None, **options: Any) -> Node:
-    """Become a member of a group: `with peerlock.sync.join("shop") as node`. The options are those of `peerlock.join`."""
+    """Become a member of a group: `with peerlock.sync.join("shop") as node`. The options are those
+    of `peerlock.join`.
+    """
     inspect.signature(aio_join).bind(group, timeout=timeout, **options)  # or a TypeError, as for any function
     prepared = prepare(group, timeout=timeout, **options)
     registry = prepared.registry()

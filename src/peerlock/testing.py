@@ -13,11 +13,11 @@
 
     run(scenario())
 
-The nodes are those that ship, without sockets and files: `node.lock`, `rwlock`, `status`, all of it.
-`run` is an event loop whose clock jumps to the next thing to do, so a time-out of an hour takes no
-time. A test that waits for something that never comes fails with a sentence and does not hang. So does
-a test whose task polls: a scenario has a limit of virtual time, and a limit of turns of the event loop
-for a task that polls without sleeping.
+The nodes are those that ship, without sockets and files: `node.lock`, `rwlock`, `status`, all of
+it. `run` is an event loop whose clock jumps to the next thing to do, so a time-out of an hour takes
+no time. A test that waits for something that never comes fails with a sentence and does not hang.
+So does a test whose task polls: a scenario has a limit of virtual time, and a limit of turns of the
+event loop for a task that polls without sleeping.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             )
 
     def _over(self, what: str, advice: str) -> NoReturn:
-        # The rest of the scenario is cleaned up within the same limits: a task may swallow its cancellation.
+        # The rest of the scenario is cleaned up within the same limits: a task may swallow its
+        # cancellation.
         self.until_s, self.last = self.passed + self.limit_s, self.turned + self.turns
         at_work = ", ".join(sorted(map(_where, asyncio.all_tasks(self)))[:5])
         raise NothingHappens(f"{what} Tasks that have not ended: {at_work or 'none'}. {advice}")
@@ -112,8 +113,8 @@ def _where(task: asyncio.Task[object]) -> str:
 def run(scenario: Coroutine[Any, Any, T], *, limit_s: float = DAY_S, turns: int = TURNS) -> T:
     """Run a coroutine in virtual time, to its end.
 
-    The end must come within `limit_s` virtual seconds (a day) and `turns` turns of the event loop (a million). Else `run`
-    raises `NothingHappens`.
+    The end must come within `limit_s` virtual seconds (a day) and `turns` turns of the event loop
+    (a million). Else `run` raises `NothingHappens`.
     """
     for name, value in (("limit_s", limit_s), ("turns", turns)):
         if not isinstance(value, int | float) or not value > 0:
@@ -137,7 +138,8 @@ class MemoryLink(Link):
     def write(self, data: bytes) -> None:
         if not self.closed:
             loop, other = self.shell.loop, self.other
-            # A little later than the previous write: of two timers for one moment either may come first.
+            # A little later than the previous write: of two timers for one moment either may come
+            # first.
             other.due = nextafter(max(other.due, loop.time() + self.shell.group_of.delay_s), inf)
             loop.call_at(other.due, other.feed, data)
 

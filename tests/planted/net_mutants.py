@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "threads: whoever looks at a hold looks at the clock",
         "peerlock.net.threads.shell",
-        "        if self.now() >= deadline.until:\n            inner",
+        "        if deadline.expired(self.now()):\n            inner",
         "        if False:\n            inner",
         (f"{FAST}::test_a_thread_that_looks_is_told_at_once",),
     ),

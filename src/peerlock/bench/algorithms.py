@@ -1,7 +1,7 @@
 """The algorithms on the wire beside each other: five real processes with one lock.
 
-Either all want the lock all the time, or one process wants it and the others do not, or each process
-wants it now and then.
+Either all want the lock all the time, or one process wants it and the others do not, or each
+process wants it now and then.
 """
 
 from __future__ import annotations

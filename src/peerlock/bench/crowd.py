@@ -90,7 +90,9 @@ class Crowd:
         idle: int = 0,
         think_us: int = 0,
     ) -> None:
-        """The first `idle` processes enter once and want no more. The others think, about so long, between entries."""
+        """The first `idle` processes enter once and want no more. The others think, about so long,
+        between entries.
+        """
         self.directory, self.group, self.algorithm, self.hold_us = directory, group, algorithm, hold_us
         self.idle, self.think_us = idle, think_us
         self.board = Board(directory / "board", create=True)
@@ -220,7 +222,8 @@ def alive(pid: int) -> bool:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return True
-    # A killed process gives up its files, and so its locks, a moment before it is a zombie. It runs nothing any more then.
+    # A killed process gives up its files, and so its locks, a moment before it is a zombie. It runs
+    # nothing any more then.
     return fields[0] != "Z" and not int(fields[6]) & PF_EXITING
 
 

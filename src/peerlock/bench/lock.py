@@ -1,14 +1,15 @@
 """The speed of the lock, as ratios to something comparable in the same run on the same machine.
 
-- `uncontended_over_asyncio_lock`: an uncontended entry, against `asyncio.Lock`, which is shared by one
-  process only. Both are timed in turns in one process of a group of three. No message is sent.
-- `handover_over_wire`: from the release in one process to the grant in another, against a message that
-  one process sends to the other over a bare socket of the same event loop. In both cases the giver has
-  been busy for 100 us and the receiver has slept as long. `cold_handover_over_wire` is the same after
-  both have slept for 2 ms: their code has left the caches, and Python pays more for that than a bare
-  socket.
+- `uncontended_over_asyncio_lock`: an uncontended entry, against `asyncio.Lock`, which is shared by
+  one process only. Both are timed in turns in one process of a group of three. No message is sent.
+- `handover_over_wire`: from the release in one process to the grant in another, against a message
+  that one process sends to the other over a bare socket of the same event loop. In both cases the
+  giver has been busy for 100 us and the receiver has slept as long. `cold_handover_over_wire` is
+  the same after both have slept for 2 ms: their code has left the caches, and Python pays more for
+  that than a bare socket.
 - `first_touch_over_wire`: the first use of a lock, with five members.
-- `bytes_a_lock`: 100,000 locks used once each, and what is left of them after the idle ones were collected.
+- `bytes_a_lock`: 100,000 locks used once each, and what is left of them after the idle ones were
+  collected.
 """
 
 from __future__ import annotations
@@ -138,8 +139,8 @@ def idle_members(directory: Path, count: int) -> Iterator[None]:
 def pair(directory: Path, role: str) -> float:
     """The median time between giving in one process and getting in the other.
 
-    Only a hand-over to the other process while it waits counts. A process that enters twice in a row has
-    handed nothing over.
+    Only a hand-over to the other process while it waits counts. A process that enters twice in a
+    row has handed nothing over.
     """
     processes = [start(directory, role, side) for side in ("one", "two")]
     given: dict[int, tuple[int, float]] = {}
@@ -194,7 +195,9 @@ async def timed(lock: AbstractAsyncContextManager[object]) -> float:
 
 
 async def hand_over(directory: Path, cold: bool) -> HandOvers:
-    """Each process releases when the other has waited for a while. The fence tells which grant follows which release."""
+    """Each process releases when the other has waited for a while. The fence tells which grant
+    follows which release.
+    """
     import peerlock
 
     found = HandOvers()
@@ -213,14 +216,17 @@ async def hand_over(directory: Path, cold: bool) -> HandOvers:
                 await asyncio.sleep(0)
             found.given[hold.fence + 1] = time.monotonic()
             hold.release()
-            # uvloop writes at the end of a turn of the loop. The bare message has its turn for itself, too.
+            # uvloop writes at the end of a turn of the loop. The bare message has its turn for
+            # itself, too.
             await asyncio.sleep(0)
         await asyncio.sleep(0.2)
     return found
 
 
 async def bare_wire(directory: Path, side: str, cold: bool) -> HandOvers:
-    """A ball over a Unix socket, held as long as the lock is, with the kind of protocol that the lock's links use."""
+    """A ball over a Unix socket, held as long as the lock is, with the kind of protocol that the
+    lock's links use.
+    """
     path, done, most = str(directory / f"wire-{cold}"), asyncio.Event(), COLD if cold else HANDOVERS
     found = HandOvers()
     loop = asyncio.get_running_loop()

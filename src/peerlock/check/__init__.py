@@ -4,8 +4,8 @@
     from peerlock.check.run import Configuration, run
     from peerlock.check.verdicts import shapes_of
 
-    found = run(Configuration(choose("ricart-agrawala"), shapes_of("ricart-agrawala", 3), (1, 1, 1)))
-    print(found.verdict, found.outcome.states)
+    found = run(Configuration(choose("ricart-agrawala"), shapes_of("ricart-agrawala", 3), (1, 1,
+    1))) print(found.verdict, found.outcome.states)
 
 run                  the one way to check: `Configuration` -> `Result`
 model, engine        what can happen in each state; the successors of many states at once

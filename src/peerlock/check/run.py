@@ -1,9 +1,11 @@
-"""The one way to check an algorithm: a `Configuration` is explored, and a `Result` says what that has shown.
+"""The one way to check an algorithm: a `Configuration` is explored, and a `Result` says what that
+has shown.
 
-    found = run(Configuration(choose("ricart-agrawala"), shapes_of("ricart-agrawala", 3), (1, 1, 1)))
-    found.verdict, found.verdicts, found.outcome.states, found.way
+    found = run(Configuration(choose("ricart-agrawala"), shapes_of("ricart-agrawala", 3), (1, 1,
+    1))) found.verdict, found.verdicts, found.outcome.states, found.way
 
-The command line, the table of verdicts, the lab, the claims and the tests of mutants all come through here.
+The command line, the table of verdicts, the lab, the claims and the tests of mutants all come
+through here.
 """
 
 from __future__ import annotations
@@ -124,7 +126,9 @@ def run(
     progress: Progress | None = None,
     note: Callable[[str], None] = lambda words: None,
 ) -> Result:
-    """Explore. `note` hears why a reduction is not used; `drive` runs a search, for callers that can stop it."""
+    """Explore. `note` hears why a reduction is not used; `drive` runs a search, for callers that
+    can stop it.
+    """
     asked, most = configuration, configuration.max_states
     counted, overtaking = Costs(), Overtaking(asked.passed_over)
     observers: list[Observer] = [*([counted] if asked.costs else []), *([overtaking] if asked.passed_over else [])]

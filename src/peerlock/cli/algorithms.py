@@ -10,7 +10,9 @@ from peerlock.cli.app import AsJsonList, app, console, print_json
 
 @app.command()
 def algorithms(json: AsJsonList = False) -> None:
-    """List the algorithms, with the network that each needs and the messages per entry that its paper claims."""
+    """List the algorithms, with the network that each needs and the messages per entry that its
+    paper claims.
+    """
     if json:
         print_json(
             [

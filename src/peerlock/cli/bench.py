@@ -17,7 +17,9 @@ app.add_typer(bench, name="bench")
 
 @bench.command("lock")
 def bench_lock(json: AsJson = False) -> None:
-    """Measure the lock between real processes: entries beside asyncio.Lock, hand-overs beside bare messages, memory."""
+    """Measure the lock between real processes: entries beside asyncio.Lock, hand-overs beside bare
+    messages, memory.
+    """
     from rich.status import Status
 
     from peerlock.bench import lock

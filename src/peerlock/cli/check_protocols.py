@@ -52,7 +52,8 @@ def check_registries(
     deep: Annotated[bool, typer.Option("--deep", help="More ballots at once: ten minutes.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Explore the voters and the store of a group in every interleaving, then again with each of their rules taken away.
+    """Explore the voters and the store of a group in every interleaving, then again with each of
+    their rules taken away.
 
     Three voters and up to three ballots; letters that are late, come twice or
     never; voters that are restarted, replaced or dead; leases and promises.

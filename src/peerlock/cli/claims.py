@@ -34,7 +34,9 @@ def claims(
     processes: Annotated[int, typer.Option(help="How many claims are tested at once.", min=1)] = 2,
     json: AsJsonList = False,
 ) -> None:
-    """Test every claim of the papers by exploration, simulation and construction, and say which claims hold."""
+    """Test every claim of the papers by exploration, simulation and construction, and say which
+    claims hold.
+    """
     from peerlock.claims.catalogue import examine, select
 
     if quick and full:

@@ -49,7 +49,9 @@ def compare(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Run every algorithm on the same work: messages, waiting time and throughput, against load and against N."""
+    """Run every algorithm on the same work: messages, waiting time and throughput, against load and
+    against N.
+    """
     chosen = names or [name for name in CATALOGUE if name not in LEFT_OUT]
     unbounded = parse_delay(delay).bound is None
     for name in list(chosen):

@@ -47,7 +47,9 @@ def lab(
 
 
 def _names(host: str) -> Collection[str]:
-    """The names that a lab on loopback answers to. None: any, since elsewhere the machine may have any name."""
+    """The names that a lab on loopback answers to. None: any, since elsewhere the machine may have
+    any name.
+    """
     try:
         on_loopback = host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -90,7 +92,9 @@ def make_lab(
 
 
 def watch(events: list[Event], finding: str = "", agreed: Iterable[str] = ()) -> None:
-    """Show a recorded run in the lab. `finding` says what is wrong with it; the user has agreed to run `agreed`."""
+    """Show a recorded run in the lab. `finding` says what is wrong with it; the user has agreed to
+    run `agreed`.
+    """
     made = make_lab(None, None, None, events, agreed=agreed)
     assert made.trace is not None
     made.trace["finding"] = finding
@@ -128,7 +132,9 @@ def serve(made: Lab, host: str, port: int, open_page: bool) -> None:
 
 @contextlib.contextmanager
 def _opened(address: str) -> Iterator[None]:
-    """Open an address in a browser. The command line of a process is public, so the token goes into a file instead."""
+    """Open an address in a browser. The command line of a process is public, so the token goes into
+    a file instead.
+    """
     folder = Path(tempfile.mkdtemp(prefix="peerlock-lab-"))  # for this user alone
     quoted = html.escape(address)
     page = folder / "open.html"

@@ -37,7 +37,8 @@ def node(
         int | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics at this port of loopback.")
     ] = None,
 ) -> None:
-    """Run a member of a group, for peerlock run and peerlock status on this host. Ends with Ctrl-C or TERM.
+    """Run a member of a group, for peerlock run and peerlock status on this host. Ends with Ctrl-C
+    or TERM.
 
     With --voter, run a voter: it is no member, and takes part in deciding the
     members of the group.

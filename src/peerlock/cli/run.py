@@ -5,9 +5,9 @@ the exit status of the command. The command must not go on without the lock:
 
 - If the lock is lost, its group gets TERM, a little later KILL, and the exit code is 75.
 - If `peerlock run` is killed, also with -9, the kernel kills the command (`PR_SET_PDEATHSIG`). The
-  rest of the group is ended before the lock is granted to another process: by the node that the lock
-  was taken through, or by the node that finds this process dead. It was told the group before the
-  command was started.
+  rest of the group is ended before the lock is granted to another process: by the node that the
+  lock was taken through, or by the node that finds this process dead. It was told the group before
+  the command was started.
 
 Where a resident node runs (`peerlock node`) the lock is taken through it, so that a command of one
 second causes no view changes.
@@ -43,8 +43,9 @@ JOIN_S = 2.0  # that -n and -w allow for joining the group, beside the wait for 
 
 
 class CommandLine(TyperCommand):
-    """Options stand before the lock's name or right after it. The command begins at `--` or at the next
-    word that is no option. All words from there on belong to the command, also options and a `--`.
+    """Options stand before the lock's name or right after it. The command begins at `--` or at the
+    next word that is no option. All words from there on belong to the command, also options and a
+    `--`.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -114,7 +115,9 @@ def run(
 
 @contextlib.contextmanager
 def leaving_when_told() -> Iterator[None]:
-    """A process that is told to end while it waits leaves the group first. Else the others would wait for its lease."""
+    """A process that is told to end while it waits leaves the group first. Else the others would
+    wait for its lease.
+    """
 
     def ended(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

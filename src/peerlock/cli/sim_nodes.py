@@ -37,7 +37,8 @@ def sim_nodes(
     processes: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Simulate whole nodes, with crashes, restarts, pauses, joins, leaves, broken and slow links: one run per seed.
+    """Simulate whole nodes, with crashes, restarts, pauses, joins, leaves, broken and slow links:
+    one run per seed.
 
     The objects that run are the ones that ship. There must never be two
     holders, fences must increase, and every waiter must get in when the

@@ -31,7 +31,8 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Show it twice per second, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the members of a group, its locks with their holders and waiters, and what the group waits for.
+    """Show the members of a group, its locks with their holders and waiters, and what the group
+    waits for.
 
     The command asks a node of this host, which asks the other members. The
     output names the members that do not answer. What they hold is unknown.

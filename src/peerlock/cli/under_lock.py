@@ -43,7 +43,9 @@ class Held:
         return False
 
     def guard(self, group: int, until: float) -> Callable[[float], None]:
-        """End the command's process group at that time, on the clock that counts suspensions. Call the result to move it."""
+        """End the command's process group at that time, on the clock that counts suspensions. Call
+        the result to move it.
+        """
         self.guardian = Guardian(group)
         self.guardian.must_end_at(until)
         return self.guardian.must_end_at
@@ -59,7 +61,9 @@ class Held:
 
 
 def under_lock(command: list[str], held: Held, name: str) -> int:
-    """Run the command and return its exit status. It starts once its process group is recorded, so that it can be ended."""
+    """Run the command and return its exit status. It starts once its process group is recorded, so
+    that it can be ended.
+    """
     ready, go = os.pipe()
     environment = {**os.environ, "PEERLOCK_LOCK": name, "PEERLOCK_FENCE": str(held.fence)}
     sys.stdout.flush()
@@ -131,7 +135,8 @@ def watch(child: int, held: Held) -> int:
                 wait = min(0.05, wait or 0.05)
                 left = held.remaining()
                 if 0 < left < first / 3:
-                    # The lease was not renewed three times. TERM gives the command the rest of the lease to end.
+                    # The lease was not renewed three times. TERM gives the command the rest of the
+                    # lease to end.
                     signal_group(child, signal.SIGTERM)
                     deadline = time.monotonic() + left
                     with contextlib.suppress(OSError):
@@ -179,7 +184,9 @@ def signal_group(child: int, number: int) -> None:
 
 @contextlib.contextmanager
 def forwarding(child: int, terminal: Terminal) -> Iterator[None]:
-    """The command gets the signals that this process gets. When the command is stopped, so is this process."""
+    """The command gets the signals that this process gets. When the command is stopped, so is this
+    process.
+    """
 
     def stopped(number: int, frame: FrameType | None) -> None:
         by = stopped_by(child)
@@ -207,7 +214,9 @@ def forwarding(child: int, terminal: Terminal) -> Iterator[None]:
 
 
 def stopped_by(child: int) -> int | None:
-    """The signal that has stopped the child since the last call. None: it was not stopped, or has ended."""
+    """The signal that has stopped the child since the last call. None: it was not stopped, or has
+    ended.
+    """
     try:
         found = os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG)
     except ChildProcessError:  # the child has ended
@@ -216,11 +225,12 @@ def stopped_by(child: int) -> int | None:
 
 
 class Terminal:
-    """The terminal, if this process is in its foreground. The command has a process group of its own.
+    """The terminal, if this process is in its foreground. The command has a process group of its
+    own.
 
-    A command that has the terminal to itself gets the foreground at once, for it may read. In a pipeline
-    (`| less`) other processes of the shell's job need the foreground as well. There the command gets it
-    when it is stopped for the lack of it.
+    A command that has the terminal to itself gets the foreground at once, for it may read. In a
+    pipeline (`| less`) other processes of the shell's job need the foreground as well. There the
+    command gets it when it is stopped for the lack of it.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,9 @@ def verdicts(
     max_seconds: Annotated[float, typer.Option(help="Seconds of one exploration at the most.")] = 600.0,
     processes: Annotated[int, typer.Option(help="So many explorations at once.", min=1)] = 2,
 ) -> None:
-    """Explore every algorithm in its small configurations and print a table of verdicts: about half an hour."""
+    """Explore every algorithm in its small configurations and print a table of verdicts: about half
+    an hour.
+    """
     check_output(out, ".md")
     jobs = list(configurations(_graphs(), entries))
     work = partial(explore, max_states=max_states, max_seconds=max_seconds)
@@ -50,7 +52,9 @@ def _graphs() -> dict[str, dict[NodeId, tuple[NodeId, ...]]]:
 
 
 def _table(results: list[Verdict], command: str) -> str:
-    """One row for all configurations of the same words: the worst verdict of each property, and the sum of the states."""
+    """One row for all configurations of the same words: the worst verdict of each property, and the
+    sum of the states.
+    """
     rows: dict[tuple[str, str, str, bool], list[Verdict]] = {}
     for verdict in results:
         rows.setdefault((verdict.name, verdict.form, verdict.what, verdict.fifo), []).append(verdict)

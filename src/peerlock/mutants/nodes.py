@@ -1,4 +1,6 @@
-"""Whole nodes with one of their rules taken away. `sim/cluster/planted.py` has the list for the simulator."""
+"""Whole nodes with one of their rules taken away. `sim/cluster/planted.py` has the list for the
+simulator.
+"""
 
 from __future__ import annotations
 

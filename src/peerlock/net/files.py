@@ -1,4 +1,6 @@
-"""Names, and places on a host: directories that nobody else can enter, files that are there as a whole, sockets."""
+"""Names, and places on a host: directories that nobody else can enter, files that are there as a
+whole, sockets.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,15 @@ def lock_names(names: Iterable[str]) -> list[str]:
 def directory_for(group: str) -> Path:
     """Depends on the machine, the user and the group, and never on the environment."""
     check_name("group", group)
-    # Two places would be two groups: what cannot be read at the moment is an error, and never another place.
+    # Two places would be two groups: what cannot be read at the moment is an error, and never
+    # another place.
     return home_of(os.geteuid(), group) / ".local" / "state" / "peerlock" / machine_name(group) / group
 
 
 def machine_name(group: str) -> str:
-    """What tells this machine from others that have the same home directory. A container may have no machine-id."""
+    """What tells this machine from others that have the same home directory. A container may have
+    no machine-id.
+    """
     try:
         found = MACHINE.read_text().strip()
     except FileNotFoundError:
@@ -74,7 +79,9 @@ def home_of(uid: int, group: str) -> Path:
 
 
 def unreadable(path: str) -> str:
-    """Why the file cannot be read: no descriptor is left, for example. Nothing: it can be, or is not there."""
+    """Why the file cannot be read: no descriptor is left, for example. Nothing: it can be, or is
+    not there.
+    """
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except FileNotFoundError:
@@ -126,7 +133,9 @@ def check_shared(directory: Path) -> None:
 
 
 def make_for(path: Path, mode: int) -> bool:
-    """A directory of ours that has that mode, also if the process that made it was killed before. True: it is new."""
+    """A directory of ours that has that mode, also if the process that made it was killed before.
+    True: it is new.
+    """
     new = False
     with contextlib.suppress(FileExistsError):
         path.mkdir()

@@ -1,4 +1,6 @@
-"""What holds of asyncio and of threads have in common, and the sentences of what can go wrong with them."""
+"""What holds of asyncio and of threads have in common, and the sentences of what can go wrong with
+them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class BaseHold(Ticket):
             raise LockLost(f"The lock {self.name} is lost: the lease is over, and others may hold it now.")
 
     def remaining(self) -> float:
-        """Seconds for which the hold is safe without another sign of life: for ever, where there is no lease."""
+        """Seconds for which the hold is safe without another sign of life: for ever, where there is
+        no lease.
+        """
         if self.state != HELD:
             return 0.0
         shell = self._lock._shell

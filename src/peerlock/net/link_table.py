@@ -1,7 +1,7 @@
 """All links of one node: which there are, which are being made, and who is at the other end.
 
-The first frame each way on a link is a hello. The side that was dialled checks it (version, group, registry, certificate) and
-answers with its own hello, or with a sentence and the end of the link.
+The first frame each way on a link is a hello. The side that was dialled checks it (version, group,
+registry, certificate) and answers with its own hello, or with a sentence and the end of the link.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ class LinkTable:
         link.write(shell.core.links.dialled(peer, shell.now()))
 
     def turn_away(self, link: Link, peer: Peer, why: str) -> None:
-        """Another node answers at that peer's address: it is told so, and hears nothing that is meant for the peer."""
+        """Another node answers at that peer's address: it is told so, and hears nothing that is
+        meant for the peer.
+        """
         me, group = self.shell.core.me, self.shell.group
         link.write(framed(Hello(OLDEST, group, me, peer.id, 0, f"not {peer.name}: {why}", newest=VERSION)))
         self.refuse(link, f"it is not who it should be: {why}")
@@ -267,8 +269,9 @@ class LinkTable:
         link.peer = None
 
     def is_refused_again(self, link: Link) -> bool:
-        """One end did not take what the other said: the link is made again later and later. While the group waits for
-        reports, one that ended soon counts as well, for the other end does not say why.
+        """One end did not take what the other said: the link is made again later and later. While
+        the group waits for reports, one that ended soon counts as well, for the other end does not
+        say why.
         """
         soon = self.shell.now() - link.greeted_at < REDIAL_S[-1]
         return link.refused or (soon and self.shell.core.view_change.wedged)

@@ -1,7 +1,8 @@
-"""How a node becomes a member of its group, and becomes one again when the group went on without it.
+"""How a node becomes a member of its group, and becomes one again when the group went on without
+it.
 
-The registry decides views. Every view that is heard of comes through here: what must be durable about it is written down first,
-and then the core learns it.
+The registry decides views. Every view that is heard of comes through here: what must be durable
+about it is written down first, and then the core learns it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Membership:
             self.on_started()
 
     def refuse(self, sentence: str) -> None:
-        """This node cannot be a member, and waiting does not help: a caller that waits for it to join is told."""
+        """This node cannot be a member, and waiting does not help: a caller that waits for it to
+        join is told.
+        """
         self.shell.complain(sentence)
         if self.on_started is not None and self.failure is None:
             self.failure = RegistryError(f"The group {self.shell.group} does not take this node in: {sentence}.")
@@ -139,7 +142,9 @@ class Membership:
         return self.outside or shell.closing or shell.asked(shell.registry.stands) is not False
 
     def on_group_lost(self) -> None:
-        """The group's place is gone. What is held here is lost; this node joins the group that is there now, or founds it."""
+        """The group's place is gone. What is held here is lost; this node joins the group that is
+        there now, or founds it.
+        """
         shell = self.shell
         if self.outside or shell.closing or self.stands():
             return

@@ -1,4 +1,6 @@
-"""What nodes for asyncio and for threads have in common: the names that their users see. The work is the shell's."""
+"""What nodes for asyncio and for threads have in common: the names that their users see. The work
+is the shell's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The permission to hold locks: asked of the registry, or a lease that the registry extends again and again."""
+"""The permission to hold locks: asked of the registry, or a lease that the registry extends again
+and again.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Permission:
         if self.refused_since is None:
             self.refused_since = shell.now()
         if shell.now() - self.refused_since > REFUSED_S:
-            # A process that was about to exclude us is stopped in the middle of it. A new incarnation is free of it.
+            # A process that was about to exclude us is stopped in the middle of it. A new
+            # incarnation is free of it.
             self.refused_since = None
             shell.complain("another process keeps this node from taking locks; joining again under a new incarnation")
             shell.membership.rejoin()

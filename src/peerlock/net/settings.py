@@ -1,9 +1,10 @@
 """Joining a group: which registry, from what the caller, the environment and a file say.
 
-Keywords come first, then the environment (`PEERLOCK_NAME`, `PEERLOCK_NODES`, `PEERLOCK_TLS_CA`, ...), then the file
-named by `config` or `PEERLOCK_CONFIG`. Nothing said at all: the group of this user on this machine. Settings that do not
-belong together are refused, and so are variables that nobody knows: a cluster whose list was lost, or whose file was
-mistyped, would be a lock on one host.
+Keywords come first, then the environment (`PEERLOCK_NAME`, `PEERLOCK_NODES`, `PEERLOCK_TLS_CA`,
+...), then the file named by `config` or `PEERLOCK_CONFIG`. Nothing said at all: the group of this
+user on this machine. Settings that do not belong together are refused, and so are variables that
+nobody knows: a cluster whose list was lost, or whose file was mistyped, would be a lock on one
+host.
 
     # shop.toml, the same on every host
     [nodes]
@@ -15,7 +16,8 @@ mistyped, would be a lock on one host.
     cert = "{name}.pem"
     key = "{name}.key"
 
-With `[voters]` in the place of `[nodes]` the group decides for itself who its members are, with `[etcd]` etcd keeps it:
+With `[voters]` in the place of `[nodes]` the group decides for itself who its members are, with
+`[etcd]` etcd keeps it:
 
     [voters]                                    [etcd]
     anna = "10.0.0.1:7100"                      endpoints = ["https://10.0.0.9:2379"]
@@ -129,27 +131,21 @@ def join(
     first_start: bool | None = None,
     timeout: float | None = None,
 ) -> Joining:
-    """Become a member of a group: `async with peerlock.join("shop") as node`, or `node = await peerlock.join("shop")`.
+    """Become a member of a group: `async with peerlock.join("shop") as node`, or `node = await
+    peerlock.join("shop")`.
 
-    Without anything else the group is that of this user on this machine: nothing has to run, nothing to be configured.
+    Without anything else the group is that of this user on this machine. The guide has a table of
+    all parameters, their variables and their defaults.
 
-    - `algorithm`: what its locks use unless they say otherwise.
-    - `dir`: a directory for a group that several users of one machine share.
-    - `nodes`, `name`, `tls`: a fixed list of hosts, by name; which of them this is; the files for mutual TLS.
-    - `assume_dead`: nodes of the list that are dead for certain, by the operator's word.
-    - `voters`: three or five nodes, by name, that decide who the members are; any others come and go. A node whose name is one
-      of them votes; `first_start`: it has never run before.
-    - `etcd`: the same, decided with the help of etcd: its endpoints, user, password, certificates.
-    - `lease_s`: for how long a node may believe that it holds a lock without being confirmed. `stall_s`: after
-      which an event loop that does
-      not answer is taken to hang. `watchdog`: a process that kills this one if its lease is over and it does not notice.
-    - `address`: where the others reach this node, HOST or HOST:PORT, if that cannot be guessed. `bind`: the address
-      of this host, if that is
-      another one (behind a proxy, in a container).
-    - `spin`: False: a waiter sleeps at once, also where it would pay to spin for a moment.
-      (Threads always do.)
-    - `config`: a TOML file that says the same.
-    - `timeout`: seconds to become a member; then `LockTimeout` says for whom the group waits, and what was heard last.
+    - One machine: `dir`, a directory that several users share.
+    - A fixed list: `nodes`, `name`, `tls`; `assume_dead`: nodes that the operator says are dead.
+    - Voters: `voters`; `first_start`: this voter has never run before. `etcd`: the same in a store.
+    - With leases: `lease_s`; `stall_s`: an event loop that is silent for so long hangs;
+      `watchdog`: a process that kills this one if its lease is over and it does not notice.
+    - `address`: where the others reach this node. `bind`: the address of this host, if it differs.
+    - `algorithm`, `local_grants`, `idle_locks`, `spin`: how its locks work.
+    - `config`: a TOML file that says the same. `state`: the file that this node must not lose.
+    - `timeout`: seconds to become a member; then `LockTimeout` says for which nodes the group waits.
     """
     said = locals()
     prepared = prepare(**said)
@@ -239,7 +235,9 @@ def registry_for(group: str, settings: Settings, resident: bool = False) -> Regi
 
 
 def described(settings: Settings, registry: Registry) -> str:
-    """What kind of group that is, for the log: a lock that is narrower than it was meant to be can be seen there."""
+    """What kind of group that is, for the log: a lock that is narrower than it was meant to be can
+    be seen there.
+    """
     if isinstance(registry, HostRegistry):
         return f"the group of this host at {registry.directory}"
     tls = "with TLS" if settings.tls is not None else "without TLS"
@@ -299,7 +297,9 @@ def leased_registry(
 
 
 def gather(config: str | Path | None = None, *, needs_tls: bool = True, **said: Any) -> Settings:
-    """Keywords before the environment before the file. To look at a group of this host no files for TLS are needed."""
+    """Keywords before the environment before the file. To look at a group of this host no files for
+    TLS are needed.
+    """
     check_variables(os.environ)
     for key, value in {"config": config, **said}.items():
         check_text(key, value)
@@ -425,7 +425,9 @@ def from_file(path: Path) -> dict[str, Any]:
 
 
 def check_private(path: Path, secret: bool) -> None:
-    """A user who can change the file can lead this node to another group; a user who can read a password has it."""
+    """A user who can change the file can lead this node to another group; a user who can read a
+    password has it.
+    """
     mode, quoted = path.stat().st_mode, shlex.quote(str(path))
     if secret and mode & 0o004:
         raise UsageError(

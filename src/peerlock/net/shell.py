@@ -1,11 +1,13 @@
 """What drives a core: the part that the shells for asyncio and for threads have in common.
 
-Something happens: a frame, a timer, a call of a user, a word of the registry. The shell tells the core, in one input. Then
-`carry_out` does what the core asks for: first the writes, one per peer, then its effects, until there are none left. The shell
-asks the registry, and its answer is the next input.
+Something happens: a frame, a timer, a call of a user, a word of the registry. The shell tells the
+core, in one input. Then `carry_out` does what the core asks for: first the writes, one per peer,
+then its effects, until there are none left. The shell asks the registry, and its answer is the next
+input.
 
-The shells differ in how bytes move, how time passes and how a waiter is woken. Everything here runs in one thread at a time: in
-that of the event loop, or under the node's mutex. Links are in `link_table.py`, joining and rejoining in `membership.py`.
+The shells differ in how bytes move, how time passes and how a waiter is woken. Everything here runs
+in one thread at a time: in that of the event loop, or under the node's mutex. Links are in
+`link_table.py`, joining and rejoining in `membership.py`.
 """
 
 from __future__ import annotations
@@ -209,7 +211,9 @@ class Shell:
     # -- the registry ------------------------------------------------------------------------------------
 
     def asked(self, question: Callable[..., T], *words: Any) -> T | None:
-        """Ask the registry. If it cannot answer (a full disk), that is no answer, and the node goes on."""
+        """Ask the registry. If it cannot answer (a full disk), that is no answer, and the node goes
+        on.
+        """
         try:
             return question(*words)
         except GroupLost:
@@ -220,7 +224,9 @@ class Shell:
             return None
 
     def complain_of_stranger(self, why: str) -> None:
-        """A connection that came did not say who it is: what this node finds out by itself tells its caller more."""
+        """A connection that came did not say who it is: what this node finds out by itself tells
+        its caller more.
+        """
         before = self.reason
         self.complain(why)
         self.reason = before or why
@@ -232,7 +238,9 @@ class Shell:
             log.warning("group %s: %s", self.group, why)
 
     def hears(self, peer: Peer) -> bool:
-        """Does the other end of its link answer? It is asked, and has a while to answer: until then yes."""
+        """Does the other end of its link answer? It is asked, and has a while to answer: until then
+        yes.
+        """
         silent_s = self.core.links.silent_for(peer, self.now()) if peer in self.links.by_peer else inf
         self.carry_out()
         return silent_s < ANSWER_S
@@ -293,7 +301,9 @@ class Shell:
     # -- the end -----------------------------------------------------------------------------------------
 
     def say_farewell(self) -> None:
-        """Nothing is granted here any more: callers that wait and holders are told. Then the group goes on without us."""
+        """Nothing is granted here any more: callers that wait and holders are told. Then the group
+        goes on without us.
+        """
         core = self.core
         self.closing = True  # first: a waiter that is told may ask again
         core.close(self.now())
@@ -306,15 +316,17 @@ class Shell:
         self.carry_out()
 
     def on_loop_closed(self) -> None:
-        """The event loop has ended, and the node did not leave: others may hold what was held here, and no caller is left."""
+        """The event loop has ended, and the node did not leave: others may hold what was held here,
+        and no caller is left.
+        """
         self.closing = True
         self.core.end_membership("the event loop of its node has ended")
 
     def after_fork(self) -> None:
         """In the child: the parent's node is not ours.
 
-        Nor are its sockets. As long as a process has them open, the others do not see the parent's end, so the child's
-        copies become something else.
+        Nor are its sockets. As long as a process has them open, the others do not see the parent's
+        end, so the child's copies become something else.
         """
         self.forked = True
         self.core.table.wedge()

@@ -11,6 +11,6 @@
     wire, wire_algorithms, peer
                          the messages between members
 
-`peerlock.net` runs it on sockets, `peerlock.sim.cluster` in virtual time, and `peerlock.check.protocols` explores its
-protocols in every interleaving.
+`peerlock.net` runs it on sockets, `peerlock.sim.cluster` in virtual time, and
+`peerlock.check.protocols` explores its protocols in every interleaving.
 """

@@ -27,10 +27,11 @@ then `effects`.
 assertion (`inputs.py`). A frame that makes no sense raises `ProtocolError`: the shell closes that
 link, and nothing else happens.
 
-**Permission to hold.** A node asks the registry before it holds its first lock. A tick gives the permission back when
-nothing was held since the tick before: between half a second and a second after the last hold. In groups with leases the
-permission is the lease: `leased` says until when it runs, and `lapse` is its end, wherever it is noticed first. Then every hold
-is lost, and left to other nodes.
+**Permission to hold.** A node asks the registry before it holds its first lock. A tick gives the
+permission back when nothing was held since the tick before: between half a second and a second
+after the last hold. In groups with leases the permission is the lease: `leased` says until when it
+runs, and `lapse` is its end, wherever it is noticed first. Then every hold is lost, and left to
+other nodes.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class Core:
         self.drop(why)
 
     def drop(self, why: str) -> None:
-        """Nothing is held here any more, and what the others still say to this incarnation is not heard."""
+        """Nothing is held here any more, and this incarnation is deaf."""
         self.links.count(())
         self.table.drop(why)
 
@@ -210,14 +211,14 @@ class Core:
 
     @an_input
     def forget(self) -> None:
-        """What was known of the group is worth nothing: its place is another group's by now, whose epochs start again."""
+        """The group's place is another group's by now, whose epochs start again."""
         self.links.end(list(self.links.sessions), "the group's place is gone")
         self.view_change = self.views_of(self.me)
         self.table.tick_at = inf
 
     @an_input
     def rejoined(self, me: Peer) -> None:
-        """A new incarnation of this node, which knows what the old one knew of epochs, and nothing else."""
+        """A new incarnation, which knows the epochs that the old one knew, and nothing else."""
         known = self.view_change.known
         self.table.drop("this node has joined its group again")
         self.me = me
@@ -234,8 +235,9 @@ class Core:
     # -- frames ------------------------------------------------------------------------------------------
 
     def receive(self, peer: Peer, frame: Frame, now: float) -> View | None:
-        """A frame from a peer with which a link is up. A view: nothing was done about the frame. The shell confirms that the
-        view was decided, lets the core learn it, and hands the frame in once more.
+        """A frame from a peer with which a link is up. A view: nothing was done about the frame.
+        The shell confirms that the view was decided, lets the core learn it, and hands the frame in
+        once more.
         """
         assert not self.handling, "receive was called in the middle of another input"
         self.handling = True  # what the decorator does, without its calls
@@ -339,13 +341,17 @@ class Core:
 
     @an_input
     def holding_allowed(self, now: float) -> None:
-        """The registry makes sure that no view without this node is decided, until this node gives the permission back."""
+        """The registry makes sure that no view without this node is decided, until this node gives
+        the permission back.
+        """
         self.table.now = now
         self.table.allow()
 
     @an_input
     def holding_refused(self) -> None:
-        """Not now. The shell asks again after a moment (`request_hold_again`), or a newer view comes."""
+        """Not now. The shell asks again after a moment (`request_hold_again`), or a newer view
+        comes.
+        """
         self.table.asked_to_hold = False
 
     @an_input
@@ -426,8 +432,8 @@ class Core:
             local_lock.fail(error)
 
     def abandon(self, why: str) -> None:
-        """A thread was interrupted in the middle of an input: what is known here may be half of the truth. The holders lose
-        their locks, and nothing else is left. The node joins again.
+        """A thread was interrupted in the middle of an input: what is known here may be half of the
+        truth. The holders lose their locks, and nothing else is left. The node joins again.
         """
         self.handling = False
         self.table.abandon(why)

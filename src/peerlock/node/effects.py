@@ -1,8 +1,9 @@
 """What a node asks its shell to do.
 
-A node is told what happened by *inputs*: a frame has come, time has passed, a caller wants a lock. An input never acts. It
-queues *effects*, and the shell carries them out, in order, when the input has returned. What the shell finds out is the
-next input. So the core is never re-entered, and everything that it wants done passes through one place.
+A node is told what happened by *inputs*: a frame has come, time has passed, a caller wants a lock.
+An input never acts. It queues *effects*, and the shell carries them out, in order, when the input
+has returned. What the shell finds out is the next input. So the core is never re-entered, and
+everything that it wants done passes through one place.
 
     core                                    shell
     CheckLiveness(peer)                     asks the registry; learn(...) if there is a newer view; then may_redial(peer)
@@ -11,8 +12,8 @@ next input. So the core is never re-entered, and everything that it wants done p
     BeginHolding()                          asks the registry; holding_allowed() or holding_refused()
     RequestEpoch()                          epoch_requested(); asks the registry for a view with the same members
 
-The bytes for other members are not in the queue: a peer gets one write for everything that an event has for it
-(`Core.take_writes`). That is the one effect that almost every message has.
+The bytes for other members are not in the queue: a peer gets one write for everything that an event
+has for it (`Core.take_writes`). That is the one effect that almost every message has.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Wake(Struct, gc=False):
 
 
 class MaySpin(Struct, gc=False):
-    """A caller waits for this lock, and a message about it has just been sent or received: it may spin before it sleeps."""
+    """A caller waits for this lock, and a message about it has just been sent or received: it may
+    spin before it sleeps.
+    """
 
     local_lock: LocalLock
 

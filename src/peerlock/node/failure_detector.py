@@ -1,7 +1,8 @@
 """Which peers are silent.
 
-It is asked only while a caller waits, or a view change lacks reports. A peer that was silent for `SILENCE_S` is pinged. If it
-does not answer within `patience_s`, it is suspected: the registry is told, and knows whether it may be excluded.
+It is asked only while a caller waits, or a view change lacks reports. A peer that was silent for
+`SILENCE_S` is pinged. If it does not answer within `patience_s`, it is suspected: the registry is
+told, and knows whether it may be excluded.
 """
 
 from __future__ import annotations

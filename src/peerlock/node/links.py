@@ -1,7 +1,8 @@
-"""The links of a node with other members, as its core sees them: a session per peer, and which side dials.
+"""The links of a node with other members, as its core sees them: a session per peer, and which side
+dials.
 
-Of two members the one with the greater name dials, and a joiner dials all members. A link carries the frames of one session,
-whichever side made it; a new link takes the place of the old one.
+Of two members the one with the greater name dials, and a joiner dials all members. A link carries
+the frames of one session, whichever side made it; a new link takes the place of the old one.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class Links:
                 self.core.effects.append(Dial(peer))
 
     def dials(self, peer: Peer) -> bool:
-        """Of two members the greater one dials; but a joiner dials all members, for none has heard of it."""
+        """Of two members the greater one dials; but a joiner dials all members, for none has heard
+        of it.
+        """
         return self.core.me > peer or not self.core.view_change.epoch
 
     # -- links that are made and that end ------------------------------------------------------------------
@@ -80,7 +83,9 @@ class Links:
 
     @an_input
     def dialled(self, peer: Peer, now: float) -> bytes:
-        """We have reached a peer: what goes there first. What it may not have follows the hello at once."""
+        """We have reached a peer: what goes there first. What it may not have follows the hello at
+        once.
+        """
         self.table.now = now
         session = self.session(peer)
         hears(session, now)
@@ -110,7 +115,9 @@ class Links:
             self.tell_the_view(session)
 
     def is_behind(self, peer: Peer, received: int) -> bool:
-        """It had a session with us before the group went on without it, and does not know that yet: it is told."""
+        """It had a session with us before the group went on without it, and does not know that yet:
+        it is told.
+        """
         session, view_change = self.sessions.get(peer), self.core.view_change
         if received <= (session.seq if session is not None else 0) or peer in view_change.coming:
             return False
@@ -139,7 +146,9 @@ class Links:
 
     @an_input
     def may_redial(self, peer: Peer) -> None:
-        """The registry was asked about a peer that cannot be reached. If it is still a member, a link to it is needed."""
+        """The registry was asked about a peer that cannot be reached. If it is still a member, a
+        link to it is needed.
+        """
         if peer in self.core.view_change.coming and self.dials(peer) and peer in self.sessions:
             self.core.effects.append(Dial(peer))
 
@@ -160,7 +169,9 @@ class Links:
 
     @property
     def stuck(self) -> bool:
-        """What cannot be said to a peer may be what a third node waits for: a token that must pass through here."""
+        """What cannot be said to a peer may be what a third node waits for: a token that must pass
+        through here.
+        """
         return any(session.stuck for session in self.sessions.values())
 
     def hear_all(self) -> None:
@@ -183,7 +194,9 @@ class Links:
 
     @an_input
     def silent_for(self, peer: Peer, now: float) -> float:
-        """Is it there? It is asked. For how long it has not answered; infinity: there is no link to ask on."""
+        """Is it there? It is asked. For how long it has not answered; infinity: there is no link to
+        ask on.
+        """
         session = self.sessions.get(peer)
         if session is None or not session.linked:
             return inf

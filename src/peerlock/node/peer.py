@@ -6,7 +6,9 @@ from msgspec import Struct
 
 
 class Peer(Struct, frozen=True, order=True, array_like=True, cache_hash=True):
-    """One incarnation of a member. A restart is another peer: the name may be the same, the id never is."""
+    """One incarnation of a member. A restart is another peer: the name may be the same, the id
+    never is.
+    """
 
     name: str
     id: int

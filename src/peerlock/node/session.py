@@ -1,14 +1,16 @@
 """A reliable channel between two incarnations, over links that break.
 
-The papers assume that a message that was sent arrives, once. TCP keeps that promise while a connection lasts; what
-was under way when it breaks is lost, or was it? So each message has a number and is kept until the other side has
-acknowledged it; every message also acknowledges what came the other way. After a reconnect both sides say in their
-`Hello` which number they have, the rest is sent again, and a number that was seen before is a duplicate.
+The papers assume that a message that was sent arrives, once. TCP keeps that promise while a
+connection lasts; what was under way when it breaks is lost, or was it? So each message has a number
+and is kept until the other side has acknowledged it; every message also acknowledges what came the
+other way. After a reconnect both sides say in their `Hello` which number they have, the rest is
+sent again, and a number that was seen before is a duplicate.
 
-Numbers may have gaps: what belonged to an epoch that is over is forgotten here instead of being sent again. Within
-one link nothing is lost or reordered, so a gap can be nothing else.
+Numbers may have gaps: what belonged to an epoch that is over is forgotten here instead of being
+sent again. Within one link nothing is lost or reordered, so a gap can be nothing else.
 
-A side that only listens sends an `Ack` of its own every so often, so what is kept stays little. No timer is needed.
+A side that only listens sends an `Ack` of its own every so often, so what is kept stays little. No
+timer is needed.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class Session:
             self.tidy()
 
     def tidy(self) -> None:
-        """Keep the last frame about each thing. A stopped peer would else fill the memory with requests that are over."""
+        """Keep the last frame about each thing. A stopped peer would else fill the memory with
+        requests that are over.
+        """
         last = {(epoch, about): number for number, epoch, _, about in self.kept if about}
         self.kept = deque(entry for entry in self.kept if not entry[3] or last[entry[1], entry[3]] == entry[0])
         self.tidy_at = max(TIDY, 2 * len(self.kept))

@@ -1,16 +1,18 @@
 """The messages between members.
 
-A frame is a length of four bytes and a MessagePack array, validated as it is decoded. The first frame in each
-direction of a link is `Hello`: who, in which group, with which versions. `LockMessage`, `Report` and `Disagree` are numbered
-by the session and repeated until acknowledged; the others are not missed when they are lost.
+A frame is a length of four bytes and a MessagePack array, validated as it is decoded. The first
+frame in each direction of a link is `Hello`: who, in which group, with which versions.
+`LockMessage`, `Report` and `Disagree` are numbered by the session and repeated until acknowledged;
+the others are not missed when they are lost.
 
-A group is upgraded one node at a time, so a node speaks its own version of the protocol and the one before. A `Hello` says
-both. What keeps this cheap: fields are only ever added at the end, with a default for nodes that do not send them; decoders
-skip what they do not know; a new kind of frame goes only to nodes of the version that brought it. The code of the version
-before is kept with the tests, which put old and new nodes into one group.
+A group is upgraded one node at a time, so a node speaks its own version of the protocol and the one
+before. A `Hello` says both. What keeps this cheap: fields are only ever added at the end, with a
+default for nodes that do not send them; decoders skip what they do not know; a new kind of frame
+goes only to nodes of the version that brought it. The code of the version before is kept with the
+tests, which put old and new nodes into one group.
 
-The body of a message of an algorithm stays packed until it is known for which lock it is and which algorithm that
-lock has.
+The body of a message of an algorithm stays packed until it is known for which lock it is and which
+algorithm that lock has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How long a message takes.
 
-A model is a function of (source, to) that is called once a message, and its upper bound if it has one. Written as text,
-`uniform:0.5,1.5`, it can be given on the command line and stands in the head of a trace.
+A model is a function of (source, to) that is called once a message, and its upper bound if it has
+one. Written as text, `uniform:0.5,1.5`, it can be given on the command line and stands in the head
+of a trace.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ def exponential(mean: float) -> Delay:
 
 
 def adversary(most: float) -> Delay:
-    """A network that reorders as much as a bound allows: half of the messages overtake all the others."""
+    """A network that reorders as much as a bound allows: half of the messages overtake all the
+    others.
+    """
 
     def make(random: Random) -> Draw:
         draw = random.random
@@ -130,5 +133,7 @@ def per_link(matrix: Mapping[NodeId, Mapping[NodeId, float]], text: str = "matri
 
 
 def chosen_by(choose: Draw, bound: float | None = None, text: str = "chosen") -> Delay:
-    """An adversary of your own: a function of (source, to), called once for every message in the order of sending."""
+    """An adversary of your own: a function of (source, to), called once for every message in the
+    order of sending.
+    """
     return Delay(text, bound, lambda _: choose)

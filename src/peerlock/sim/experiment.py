@@ -1,7 +1,7 @@
 """A run, described completely by plain values.
 
-An `Experiment` is what stands in the first line of a trace: the same values give the same run, byte for byte. Building one
-checks everything that can be wrong with it, before anything has been done.
+An `Experiment` is what stands in the first line of a trace: the same values give the same run, byte
+for byte. Building one checks everything that can be wrong with it, before anything has been done.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ class Prepared:
 
     @property
     def most_events(self) -> int:
-        """More than any algorithm needs that comes to an end: fifty times N messages an entry, and a million."""
+        """More than any algorithm needs that comes to an end: fifty times N messages an entry, and
+        a million.
+        """
         return 1_000_000 + 50 * self.topology.n * self.topology.n * self.experiment.entries
 
     def world(self, seed: int | None = None, recorders: Sequence[Recorder] = ()) -> World:
@@ -139,7 +141,9 @@ class Prepared:
     # -- checks --------------------------------------------------------------------------------
 
     def _check_own(self) -> None:
-        """A user's own class does the same twice, and its states and messages are values: seen from the first events."""
+        """A user's own class does the same twice, and its states and messages are values: seen from
+        the first events.
+        """
         first, again = self._beginning(), self._beginning()
         for at, (one, two) in enumerate(zip_longest(first, again)):
             if one != two:

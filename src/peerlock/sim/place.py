@@ -1,4 +1,6 @@
-"""A node's place in the world: it is the `Out` of the node's algorithm, and it leads the node through its work."""
+"""A node's place in the world: it is the `Out` of the node's algorithm, and it leads the node
+through its work.
+"""
 
 from __future__ import annotations
 

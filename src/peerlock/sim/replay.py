@@ -1,8 +1,8 @@
 """A trace of real nodes, computed again.
 
-The trace says what each node's algorithm was told, and in which order. An algorithm is a pure state machine, so from
-the same start it must send the same messages and enter at the same moments; if it does not, the trace is not of that
-algorithm, or the node has a defect.
+The trace says what each node's algorithm was told, and in which order. An algorithm is a pure state
+machine, so from the same start it must send the same messages and enter at the same moments; if it
+does not, the trace is not of that algorithm, or the node has a defect.
 """
 
 from __future__ import annotations

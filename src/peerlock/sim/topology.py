@@ -1,7 +1,8 @@
 """Networks: who is connected to whom.
 
-A topology numbers its nodes 1 to n and keeps the names that a file gave them as labels. Complete networks are not stored
-as edges, so that a thousand nodes cost nothing. Everything else comes from networkx.
+A topology numbers its nodes 1 to n and keeps the names that a file gave them as labels. Complete
+networks are not stored as edges, so that a thousand nodes cost nothing. Everything else comes from
+networkx.
 """
 
 from __future__ import annotations

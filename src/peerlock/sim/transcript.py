@@ -1,7 +1,7 @@
 """Runs in which a person chooses every step, written down with what came of it.
 
-A transcript is a text file. A line that begins with `#` is prose; a line that begins with four blanks is what happened; any
-other line is a command:
+A transcript is a text file. A line that begins with `#` is prose; a line that begins with four
+blanks is what happened; any other line is a command:
 
     algorithm NAME [as_printed] [OPTION=VALUE ...]
     nodes N   |   topology ring 4   |   topology file.gml
@@ -18,8 +18,8 @@ other line is a command:
     rewire 1 2,3            node 1 now has the neighbours 2 and 3
     show 1, flight          the variables of node 1; the messages under way
 
-`play` carries the commands out and returns the text with what really happened: a transcript is right if that is the text
-itself, and a wrong or new one is mended by writing it back.
+`play` carries the commands out and returns the text with what really happened: a transcript is
+right if that is the text itself, and a wrong or new one is mended by writing it back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who wants to enter, when, in which mode and for how long.
 
-Every node draws its work from a stream of its own, so two algorithms given the same seed get the same work, however
-differently they order it. In a *closed* load a node asks again some time after it is done; in an *open* one work arrives by
-the clock and waits at the node if that is busy.
+Every node draws its work from a stream of its own, so two algorithms given the same seed get the
+same work, however differently they order it. In a *closed* load a node asks again some time after
+it is done; in an *open* one work arrives by the clock and waits at the node if that is busy.
 """
 
 from __future__ import annotations

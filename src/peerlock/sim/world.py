@@ -1,17 +1,17 @@
 """Nodes in virtual time.
 
-One heap of (time, number, place, source, message), and one loop that takes the next and hands it over. A `Place` is a
-node's place in the world: it is the `Out` of its algorithm, and it leads the node through its work. Everything that
-happens to a node arrives through `place.receive`, so what is not a message (time to leave, a timer, new work) is an entry
-for `_Clock`, whose "message" is the call to make; a node that is paused or dead has another `receive`. The loop itself
-has no cases.
+One heap of (time, number, place, source, message), and one loop that takes the next and hands it
+over. A `Place` is a node's place in the world: it is the `Out` of its algorithm, and it leads the
+node through its work. Everything that happens to a node arrives through `place.receive`, so what is
+not a message (time to leave, a timer, new work) is an entry for `_Clock`, whose "message" is the
+call to make; a node that is paused or dead has another `receive`. The loop itself has no cases.
 
-Numbers break ties, and they make a run a function of its seed alone: two things due at the same time happen in the order
-in which they were scheduled, except that timers come after everything else due by then. A time-out of twice the delay
-bound therefore means what the papers mean by it.
+Numbers break ties, and they make a run a function of its seed alone: two things due at the same
+time happen in the order in which they were scheduled, except that timers come after everything else
+due by then. A time-out of twice the delay bound therefore means what the papers mean by it.
 
-What a node does is told to the recorders. Only those that asked for an event are called, and if none wants to know of
-receipts the loop does not even look at who received what.
+What a node does is told to the recorders. Only those that asked for an event are called, and if
+none wants to know of receipts the loop does not even look at who received what.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class World:
     # -- what a driver does to the world ------------------------------------------------------
 
     def give_work(self, node: NodeId, work: Iterator[Work], closed: bool) -> None:
-        """`node` has this to do; closed: each piece some time after the last was done, open: by the clock."""
+        """`node` has this to do; closed: each piece some time after the last was done, open: by the
+        clock.
+        """
         place = self.places[node]
         place.work, place.closed = work, closed
         if place.phase == "idle" or not closed:
@@ -117,7 +119,9 @@ class World:
                 act()
 
     def restart(self, node: NodeId) -> None:
-        """A dead node starts again with its work left to do and nothing remembered; what is under way to it arrives."""
+        """A dead node starts again with its work left to do and nothing remembered; what is under
+        way to it arrives.
+        """
         old = self.places[node]
         if old.phase != "crashed":
             raise UsageError(f"Node {node} cannot start again: it is not dead.")
@@ -141,7 +145,9 @@ class World:
         place._fire(name, place.timers[name])
 
     def join(self, node: NodeId, knows: Callable[[], Shape], work: Iterable[Work] = (), closed: bool = True) -> None:
-        """A newcomer, when no other node is coming or going; `knows` says what it then knows, `work` what it has to do."""
+        """A newcomer, when no other node is coming or going; `knows` says what it then knows,
+        `work` what it has to do.
+        """
         if node in self.places or node in self.expected:
             raise UsageError(f"Node {node} cannot join: it is or was there, and numbers are never used twice.")
         _method(self.spec.algorithm, "join", self.spec.name)
@@ -263,7 +269,9 @@ class World:
     # -- sending -------------------------------------------------------------------------------
 
     def sender(self, me: NodeId) -> Callable[[NodeId, Wire], None]:
-        """What `send` of node `me` does: the short way where messages only take time, else the long way."""
+        """What `send` of node `me` does: the short way where messages only take time, else the long
+        way.
+        """
         queue, draw, places, tell, next_number = (
             self.queue,
             self.draw,
@@ -290,7 +298,9 @@ class World:
             place.send = self.sender(me)
 
     def separate(self, *sides: Iterable[NodeId]) -> None:
-        """From now on no message passes between a node in a side and one outside of it; no sides: all healed."""
+        """From now on no message passes between a node in a side and one outside of it; no sides:
+        all healed.
+        """
         self.cut = tuple(frozenset(side) for side in sides)
         self._send_the_long_way()
 

@@ -1,4 +1,6 @@
-"""The processes of a group, and etcd's, each on a host of its own: started, killed, stopped, told what to do."""
+"""The processes of a group, and etcd's, each on a host of its own: started, killed, stopped, told
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -156,8 +158,9 @@ class Cluster:
 
     def kill(self, host: int) -> None:
         process = self.processes[host]
-        # Before the kill: on one host the next holder may be in before this process has its turn again.
-        # The last line of the killed process counts as well, so an overlap while it lived is still found.
+        # Before the kill: on one host the next holder may be in before this process has its turn
+        # again. The last line of the killed process counts as well, so an overlap while it lived is
+        # still found.
         when = time.monotonic()
         process.kill()
         process.wait()

@@ -6,8 +6,8 @@ its own clock. If `hold.check()` tells it later than that that it holds the lock
 until then, lease or not. Two beliefs at one time are an overlap.
 
 A write is *stale* if one with a larger fence was accepted before it. A stale write that is accepted
-is the disaster that fences prevent. One that is refused shows that the guard was needed. Updates are
-lost if the counter is lower than the number of accepted writes.
+is the disaster that fences prevent. One that is refused shows that the guard was needed. Updates
+are lost if the counter is lower than the number of accepted writes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Outcome(NamedTuple):
 
 
 def beliefs(node: str, lines: list[Line], deaths: Deaths) -> list[Belief]:
-    """The beliefs of one node. Its log holds those of all its processes, one process after the other."""
+    """The beliefs of one node. Its log holds those of all its processes, one process after the
+    other.
+    """
     died = {pid: when for when, pid in deaths}
     leases: dict[int, list[tuple[float, float]]] = {}  # pid -> (when it heard of a lease, until when)
     for line in lines:
@@ -155,7 +157,8 @@ def judge(logs: dict[str, list[Line]], deaths: dict[str, Deaths], counter: int) 
             largest = max(largest, line.fence)
     verdict.stale_writes_refused = sum(line.what == "refused" for line in everything)
     verdict.losses = sum(line.what == "lost" for line in everything)
-    # A process that was killed between the write and its line about it has written without saying so.
+    # A process that was killed between the write and its line about it has written without saying
+    # so.
     began = sum(line.what == "writes" for line in everything)
     unknown = began - accepted - sum(map(refused_writes, logs.values()))
     verdict.lost_updates = accepted - counter if counter < accepted else max(0, counter - accepted - unknown)

@@ -1,14 +1,14 @@
 """Hosts for the processes of `peerlock verify`, and the wires between them.
 
 `Namespaces` needs root. Each host is a network namespace with an address on a common bridge; all of
-them are made here and removed at the end. A cut is a route to nowhere: packets in that direction are
-dropped, packets in the other are not. `ss -K` resets connections. A slow host has a queue with a
-limited rate (`tc`).
+them are made here and removed at the end. A cut is a route to nowhere: packets in that direction
+are dropped, packets in the other are not. `ss -K` resets connections. A slow host has a queue with
+a limited rate (`tc`).
 
-`Loopback` works without root. Each host listens at a loopback address (127.77.0.N). The others know it
-by the address of a proxy in this process (127.78.0.N), which forwards, delays, cuts and resets. The
-proxy knows the host of a connection by the address that it comes from, or, if the process chose no
-address (etcd), by the owner of the socket.
+`Loopback` works without root. Each host listens at a loopback address (127.77.0.N). The others know
+it by the address of a proxy in this process (127.78.0.N), which forwards, delays, cuts and resets.
+The proxy knows the host of a connection by the address that it comes from, or, if the process chose
+no address (etcd), by the owner of the socket.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The lines that the processes of `peerlock verify` write: one JSON object for each thing that happened."""
+"""The lines that the processes of `peerlock verify` write: one JSON object for each thing that
+happened.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def line(t: float, pid: int, what: str, more: dict[str, float | str | list[str] 
 
 
 def decoded(data: bytes) -> Iterator[Line]:
-    """The lines of a log. Half a line is left out: its process was killed, or it was not read from its start."""
+    """The lines of a log. Half a line is left out: its process was killed, or it was not read from
+    its start.
+    """
     for text in data.splitlines():
         if text.startswith(b"{"):
             try:

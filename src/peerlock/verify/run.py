@@ -1,7 +1,7 @@
 """A group is started, meets faults, and is judged.
 
-A run has rounds. In each there are faults for a while, some of them at the same time. Then everything
-is healed, and each process must be granted the lock within `PATIENCE_S`.
+A run has rounds. In each there are faults for a while, some of them at the same time. Then
+everything is healed, and each process must be granted the lock within `PATIENCE_S`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def _alone(plan: Plan, progress: Callable[[float], None]) -> Outcome:
 
 @contextlib.contextmanager
 def staged(plan: Plan) -> Iterator[Cluster]:
-    """The hosts and what decides the views. The processes are not started yet. At the end all of it is removed."""
+    """The hosts and what decides the views. The processes are not started yet. At the end all of it
+    is removed.
+    """
     count = plan.nodes + (plan.etcd_nodes if plan.registry == "etcd" else 0)
     directory = Path(tempfile.mkdtemp(prefix="peerlock-verify-"))
     if plan.registry == "host":
@@ -155,7 +157,9 @@ def start_all(cluster: Cluster) -> None:
 
 
 def await_grants(cluster: Cluster, since: float, patience_s: float) -> tuple[float, list[int]]:
-    """Wait until each process has been granted the lock. The seconds since then, and the hosts without a grant."""
+    """Wait until each process has been granted the lock. The seconds since then, and the hosts
+    without a grant.
+    """
     while True:
         grants = cluster.last_grants()
         missing = [host for host, when in grants.items() if when < since]

@@ -1,4 +1,5 @@
-"""One process of `peerlock verify --faults syscalls`: it joins, takes the lock, leaves, and joins again.
+"""One process of `peerlock verify --faults syscalls`: it joins, takes the lock, leaves, and joins
+again.
 
 Its log and the counter are shared memory, and it has imported every module before it logs `ready`.
 So each later system call is one of the lock's, and no injected fault hits the test itself.

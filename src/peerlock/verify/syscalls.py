@@ -1,16 +1,16 @@
 """Faults between system calls, on one host: `peerlock verify --registry host --faults syscalls`.
 
-The processes of a group (`syscall_worker`) join, take the lock, leave and join again. strace attaches
-to one of them for a while (`attacks`). It makes a system call late, lets the call fail, or stops or
-kills the process at that call. With some attacks every other call of the registry is late as well,
-which opens the windows between them.
+The processes of a group (`syscall_worker`) join, take the lock, leave and join again. strace
+attaches to one of them for a while (`attacks`). It makes a system call late, lets the call fail, or
+stops or kills the process at that call. With some attacks every other call of the registry is late
+as well, which opens the windows between them.
 
 The seed decides the attacks. It does not decide the schedule: two runs with one seed have the same
 faults in another order of events.
 
-A run has rounds. Each round has a group of its own, so the founding of a group meets faults as well.
-One process meets none. After the faults of a round all stopped processes go on. Then each process must
-be granted the lock within `PATIENCE_S`, and so must one new process.
+A run has rounds. Each round has a group of its own, so the founding of a group meets faults as
+well. One process meets none. After the faults of a round all stopped processes go on. Then each
+process must be granted the lock within `PATIENCE_S`, and so must one new process.
 """
 
 from __future__ import annotations
@@ -350,7 +350,9 @@ class Chaos:
 
 
 def judge_round(processes: list[Process], number: int, counter: int) -> tuple[Verdict, list[Belief]]:
-    """A process that was killed, or told that it lost the lock, believed that it held it up to its last check."""
+    """A process that was killed, or told that it lost the lock, believed that it held it up to its
+    last check.
+    """
     logs, deaths = dict[str, list[Line]](), dict[str, Deaths]()
     for process in processes:
         lines = logs[process.name] = []

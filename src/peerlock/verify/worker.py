@@ -1,10 +1,11 @@
-"""One of the processes of `peerlock verify`: it takes the lock, changes a file under it, and logs what it saw.
+"""One of the processes of `peerlock verify`: it takes the lock, changes a file under it, and logs
+what it saw.
 
-Every line of its log has the time of the kernel's monotonic clock, whatever clock the node itself is
-made to believe in. A line is written in one system call, so a kill loses no line that was begun.
+Every line of its log has the time of the kernel's monotonic clock, whatever clock the node itself
+is made to believe in. A line is written in one system call, so a kill loses no line that was begun.
 
-    {"t": 12.5, "pid": 7, "what": "granted", "fence": 4294967297}
-    lease (until), lapsed, granted, checked (since), writes, wrote, refused, released, lost, joined, left
+    {"t": 12.5, "pid": 7, "what": "granted", "fence": 4294967297} lease (until), lapsed, granted,
+    checked (since), writes, wrote, refused, released, lost, joined, left
 
 Commands come on standard input: `between` (stop yourself between the check and the write, once),
 `never mind` (do not stop yourself after all), `rate R`, `jump S`, `leave`.

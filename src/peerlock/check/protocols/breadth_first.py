@@ -1,7 +1,8 @@
-"""Breadth first over the states of a protocol that is no `Model`: a plain loop over objects, for protocols of some steps each.
+"""Breadth first over the states of a protocol that is no `Model`: a plain loop over objects, for
+protocols of some steps each.
 
-States are told apart by 64 bits of their key. If there is a `goal`, every state must have a way to it that takes no fault:
-else the protocol can come to where it stands still for ever.
+States are told apart by 64 bits of their key. If there is a `goal`, every state must have a way to
+it that takes no fault: else the protocol can come to where it stands still for ever.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """The agreement of a fixed list in every interleaving: the very `StaticMember` that ships.
 
-Two or three nodes start, dial each other, tell what they know and decide views. Links break, and what is under way on them
-is lost or arrives late; nodes crash, are started again, and leave; the operator says, of a node that is dead, that it is. A
-record may fail to be written. Looked at in every state:
+Two or three nodes start, dial each other, tell what they know and decide views. Links break, and
+what is under way on them is lost or arrives late; nodes crash, are started again, and leave; the
+operator says, of a node that is dead, that it is. A record may fail to be written. Looked at in
+every state:
 
 - *one view per epoch*;
-- *a live member is in every view*: a view never excludes an incarnation that is alive, has not left, and was a member;
+- *a live member is in every view*: a view never excludes an incarnation that is alive, has not
+  left, and was a member;
 - *no incarnation comes back* that an earlier view had excluded;
-- *the group goes on*: from every state there is a way, without another fault, to where all live nodes are in one view,
-  unless one of them waits for a node that is dead, and of which nobody has said so.
+- *the group goes on*: from every state there is a way, without another fault, to where all live
+  nodes are in one view, unless one of them waits for a node that is dead, and of which nobody has
+  said so.
 """
 
 from __future__ import annotations
@@ -114,7 +117,9 @@ def copy_of_record(record: NodeRecord) -> NodeRecord:
 
 
 class Turn:
-    """One event at one node: what it changes, and what the node asks for meanwhile (`StaticOutput`)."""
+    """One event at one node: what it changes, and what the node asks for meanwhile
+    (`StaticOutput`).
+    """
 
     def __init__(self, explorer: StaticExplorer, state: State, at: int, fails: bool = False) -> None:
         self.explorer, self.before, self.at, self.fails = explorer, state, at, fails

@@ -44,14 +44,18 @@ class Hold(BaseHold):
         super().check()
 
     def detach(self) -> Hold:
-        """The hold outlives the body that it was taken in, and belongs to no task: any code that has it may release it."""
+        """The hold outlives the body that it was taken in, and belongs to no task: any code that
+        has it may release it.
+        """
         if self.state == HELD:
             self._owner = None
             self._lock._body_lost(self)
         return self
 
     def release(self) -> None:
-        """Give the lock back. `LockLost` if it was lost before. In another thread, or in a finalizer: soon."""
+        """Give the lock back. `LockLost` if it was lost before. In another thread, or in a
+        finalizer: soon.
+        """
         if self.state == HELD:
             lock = self._lock
             if lock._shell.at_work or (running() is not lock._loop and lock._loop.is_running()):

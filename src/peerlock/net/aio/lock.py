@@ -4,24 +4,27 @@
         async with node.lock("orders") as hold:
             ...
 
-The core runs inline: in the callback that reads a socket, and in the task that asks for a lock. A waiter is one bare
-future, resolved right there. Each peer that an event has something for gets one write.
+The core runs inline: in the callback that reads a socket, and in the task that asks for a lock. A
+waiter is one bare future, resolved right there. Each peer that an event has something for gets one
+write.
 
-**The owner of a lock** is the `Hold`. `async with` keeps the hold by task, so many tasks can use one `Lock` object. A task
-that asks for a lock that it has gets `AlreadyHeld` instead of waiting for itself, until it has released or detached the
-hold. A call of `acquire` counts for the task that made the call, whichever task awaits it (`asyncio.wait_for`).
+**The owner of a lock** is the `Hold`. `async with` keeps the hold by task, so many tasks can use
+one `Lock` object. A task that asks for a lock that it has gets `AlreadyHeld` instead of waiting for
+itself, until it has released or detached the hold. A call of `acquire` counts for the task that
+made the call, whichever task awaits it (`asyncio.wait_for`).
 
-**The core is never re-entered.** A finalizer (`__del__`) may run in the middle of it. What it releases is released one turn
-of the loop later, and so is what another thread releases.
+**The core is never re-entered.** A finalizer (`__del__`) may run in the middle of it. What it
+releases is released one turn of the loop later, and so is what another thread releases.
 
-**Cancellation.** A waiter that is cancelled leaves the queue. A waiter that is cancelled after it was granted and before it
-could run gives the lock back. There is no other await between a grant and the return of its hold.
+**Cancellation.** A waiter that is cancelled leaves the queue. A waiter that is cancelled after it
+was granted and before it could run gives the lock back. There is no other await between a grant and
+the return of its hold.
 
-**Loss.** When a lock is lost, the task in its body is cancelled, and the end of the body turns that into `LockLost`, as
-`asyncio.timeout` does.
+**Loss.** When a lock is lost, the task in its body is cancelled, and the end of the body turns that
+into `LockLost`, as `asyncio.timeout` does.
 
-**Turns.** An acquire that never waits lets the loop have its turn from time to time: `yielding.py` says when, and why. What a
-release has to say goes out before it returns.
+**Turns.** An acquire that never waits lets the loop have its turn from time to time: `yielding.py`
+says when, and why. What a release has to say goes out before it returns.
 """
 
 from __future__ import annotations
@@ -52,12 +55,15 @@ NO_LOCK = LocalLock("", wire_algorithm(DEFAULT), None)  # type: ignore[arg-type]
 
 _thread = threading.get_ident  # costs a fifth of that
 
-# Before Python 3.12 `asyncio.current_task` is a Python function that costs as much as half an entry.
+# Before Python 3.12 `asyncio.current_task` is a Python function that costs as much as half an
+# entry.
 _tasks: Any = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 12) else None
 
 
 def waits_for(task: Any, other: Any) -> bool:
-    """Are these one task, or is `other` the one in which `asyncio.wait_for`, before Python 3.12, runs what it was given?"""
+    """Are these one task, or is `other` the one in which `asyncio.wait_for`, before Python 3.12,
+    runs what it was given?
+    """
     if task is other:
         return True
     inner: Any = task.get_coro()
@@ -68,7 +74,9 @@ def waits_for(task: Any, other: Any) -> bool:
 
 
 class Lock:
-    """A named lock of a group. Many tasks may use one object; each `acquire` gives a hold of its own."""
+    """A named lock of a group. Many tasks may use one object; each `acquire` gives a hold of its
+    own.
+    """
 
     __slots__ = (
         "_bodies",
@@ -96,8 +104,9 @@ class Lock:
         self._loop, self._time, self._pace, self._thread = shell.loop, shell.time, shell.pace, shell.thread
         self._local_lock = NO_LOCK
         self._done = shell.done
-        # Of the bodies of `async with` that run: the hold of the last one that began; and by task, the last one last, those of
-        # all others, and of those that have no hold any more: it was detached or released (None), or lost.
+        # Of the bodies of `async with` that run: the hold of the last one that began; and by task,
+        # the last one last, those of all others, and of those that have no hold any more: it was
+        # detached or released (None), or lost.
         self._hold: Hold | None = None
         self._bodies: dict[Any, list[Hold | None]] = {}
 
@@ -132,7 +141,9 @@ class Lock:
             raise hold.loss()  # the lease was over, and nobody had noticed
 
     def _body_lost(self, hold: Hold, why: int = DONE) -> None:
-        """A body goes on without its hold: at its end there is nothing to release, or a loss to tell of."""
+        """A body goes on without its hold: at its end there is nothing to release, or a loss to
+        tell of.
+        """
         if hold._task is not None:
             if self._hold is hold:
                 self._hold = None
@@ -177,7 +188,9 @@ class Lock:
             raise
 
     async def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
-        """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy", so it asks and gives up."""
+        """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy",
+        so it asks and gives up.
+        """
         patience = seconds("patience_s", patience_s)
         if patience is None:
             raise UsageError("patience_s must be a number of seconds; to wait without an end, use acquire().")
@@ -196,7 +209,9 @@ class Lock:
         self._still(hold)
 
     def _still(self, hold: Hold) -> None:
-        """A grant may be lost before the task that waited for it has its turn, and the lease may be over by then."""
+        """A grant may be lost before the task that waited for it has its turn, and the lease may be
+        over by then.
+        """
         if hold.state == HELD and self._deadline.expired(self._time()):
             self._shell.check_lease()
         if hold.state != HELD:
@@ -247,7 +262,8 @@ class Lock:
                 hold._future.set_exception(not_in_time(self.name, timeout))
 
     async def __aenter__(self) -> Hold:
-        # Written for the interpreter: what looks odd here is what it does fast (docs/guide/performance.md).
+        # Written for the interpreter: what looks odd here is what it does fast
+        # (docs/guide/performance.md).
         if _thread() != self._thread:
             self._shell.usable()
         try:
@@ -311,7 +327,8 @@ class Lock:
                 time, table, local_lock = self._time, self._table, hold.local_lock
                 now = time()
                 if local_lock.free and table.open and now < self._deadline.until:
-                    # What `LocalLock.release` does with a free lock: nobody waits here, and nobody shares it.
+                    # What `LocalLock.release` does with a free lock: nobody waits here, and nobody
+                    # shares it.
                     hold.state = DONE
                     local_lock.holder = local_lock.want = None
                     local_lock.has = False

@@ -33,7 +33,9 @@ class Node(BaseNode[AioShell]):
 
     @asynccontextmanager
     async def lock_all(self, names: Iterable[str]) -> AsyncIterator[tuple[Hold, ...]]:
-        """Several locks, taken in one global order, so that two that want the same never wait for each other."""
+        """Several locks, taken in one global order, so that two that want the same never wait for
+        each other.
+        """
         locks = [self.lock(name) for name in lock_names(names)]
         async with contextlib.AsyncExitStack() as stack:
             yield tuple([await stack.enter_async_context(lock) for lock in locks])
@@ -52,7 +54,9 @@ class Node(BaseNode[AioShell]):
         await self._shell.leave()
 
     def collect(self) -> None:
-        """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
+        """Forget idle locks now: a new view with the same members. It happens by itself when there
+        are many.
+        """
         self._shell.usable()
         self._shell.run(self._shell.core.request_epoch)
 

@@ -1,6 +1,7 @@
 """Sockets and timers of a node whose users are tasks: those of the event loop that it was made in.
 
-The core runs in the callback that has read a socket. What other threads have to say (`post`) goes through the loop.
+The core runs in the callback that has read a socket. What other threads have to say (`post`) goes
+through the loop.
 """
 
 from __future__ import annotations
@@ -247,7 +248,9 @@ class AioShell(Shell):
                 await self.at_end.aclose()
 
     async def leave_at_the_end(self) -> None:
-        """A program may forget to leave. `asyncio.run` closes what is an asynchronous generator before it closes the loop."""
+        """A program may forget to leave. `asyncio.run` closes what is an asynchronous generator
+        before it closes the loop.
+        """
         self.at_end = self._forgotten()
         await anext(self.at_end)
 
@@ -266,14 +269,18 @@ class AioShell(Shell):
                 self.registry.close()
 
     async def hung_up(self) -> None:
-        """A link with TLS is closed when the other end has closed it, too: the event loop must not end before."""
+        """A link with TLS is closed when the other end has closed it, too: the event loop must not
+        end before.
+        """
         end = time.monotonic() + CLOSE_S
         while self.links.up and time.monotonic() < end:
             await asyncio.sleep(0.002)
 
 
 def refuse_on_the_loop_of(group: str, registry: Registry) -> None:
-    """To wait on this thread for a group of which its event loop runs a member would be to wait for oneself."""
+    """To wait on this thread for a group of which its event loop runs a member would be to wait for
+    oneself.
+    """
     loop = asyncio._get_running_loop()
     if loop is not None and any(
         isinstance(shell, AioShell)

@@ -1,21 +1,25 @@
 """Waiters spin for a moment before they sleep.
 
-Waking a process that sleeps takes the kernel longer than all the rest of a hand-over: a core that has nothing to do sleeps
-as well, and has to be woken first. So a node that begins to wait for a lock, or hears something about a lock that it waits
-for, does not sleep at once. For a third of a millisecond its loop goes round and looks at its sockets. Each time it gives
-the processor away (`sched_yield`): if another process has something to do, that is likely to be what is waited for.
+Waking a process that sleeps takes the kernel longer than all the rest of a hand-over: a core that
+has nothing to do sleeps as well, and has to be woken first. So a node that begins to wait for a
+lock, or hears something about a lock that it waits for, does not sleep at once. For a third of a
+millisecond its loop goes round and looks at its sockets. Each time it gives the processor away
+(`sched_yield`): if another process has something to do, that is likely to be what is waited for.
 
-**When it spins.** Spinning pays only for short waits, and a waiter cannot know how long it will wait. Its guess is that its
-node will wait as long as it did the last time. A waiter that is not likely to have the lock within that third of a
-millisecond sleeps. So does every waiter where waits are longer than two or three of them: there a sleep at the end makes
-little difference, and the guess is bad. Of ten processes that share two cores, the next one or two spin, woken by the news
+**When it spins.** Spinning pays only for short waits, and a waiter cannot know how long it will
+wait. Its guess is that its node will wait as long as it did the last time. A waiter that is not
+likely to have the lock within that third of a millisecond sleeps. So does every waiter where waits
+are longer than two or three of them: there a sleep at the end makes little difference, and the
+guess is bad. Of ten processes that share two cores, the next one or two spin, woken by the news
 that they come next. A lock that is held for long costs its waiters nothing.
 
-**When it stops.** A guess can be wrong, so the wrong ones are counted. If more than one in three is wrong, more and more
-occasions are passed over, in the end all but one of 64, until those that are left pay again.
+**When it stops.** A guess can be wrong, so the wrong ones are counted. If more than one in three is
+wrong, more and more occasions are passed over, in the end all but one of 64, until those that are
+left pay again.
 
-The loop's other tasks have their turns. On a busy machine, giving the processor away can mean to be without it for as long
-as the kernel lets others run. Then the spin was of no use, and soon happens rarely.
+The loop's other tasks have their turns. On a busy machine, giving the processor away can mean to be
+without it for as long as the kernel lets others run. Then the spin was of no use, and soon happens
+rarely.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""What the command line asks of a node, and how it is answered: `session`, `client`, `status`, `tracing`."""
+"""What the command line asks of a node, and how it is answered: `session`, `client`, `status`,
+`tracing`.
+"""

@@ -30,7 +30,9 @@ class Ended(Unreachable):
 
 
 class Caller:
-    """A connection; calls and results, one at a time, but for locks, which answer when they are granted."""
+    """A connection; calls and results, one at a time, but for locks, which answer when they are
+    granted.
+    """
 
     def __init__(self, path: Path, group: str, timeout_s: float = 3.0) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -198,7 +200,9 @@ def _reached(group: str, timeout_s: float, place: Place) -> Caller | Unreachable
 
 
 def look(group: str, settings: Settings, timeout_s: float = 1.5) -> NodeStatus:
-    """What the nodes of this host know of the group. `UsageError`: none of them says anything; why, and what to do."""
+    """What the nodes of this host know of the group. `UsageError`: none of them says anything; why,
+    and what to do.
+    """
     heard = Heard(group, places(group, settings), timeout_s)
     if not heard.callers and not heard.silent and _is_of_no_kind(settings):
         # Nothing says what kind of group it is, and it is none of one host.

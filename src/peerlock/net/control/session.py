@@ -1,9 +1,10 @@
 """What a node does for those who are not members: the command line on the same host.
 
-A client says hello with no incarnation, then calls and gets results. It can see the status, take locks through this
-node, kick a node of a fixed list, and have a lock traced. A lock that it took is its own until it releases or its
-connection ends; if it has named a process group that works under the lock, that group is ended first. So `peerlock
-run` needs no membership of its own where a node runs anyway.
+A client says hello with no incarnation, then calls and gets results. It can see the status, take
+locks through this node, kick a node of a fixed list, and have a lock traced. A lock that it took is
+its own until it releases or its connection ends; if it has named a process group that works under
+the lock, that group is ended first. So `peerlock run` needs no membership of its own where a node
+runs anyway.
 """
 
 from __future__ import annotations

@@ -44,7 +44,9 @@ class LockView(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """What one node knows of its group. Without `complete` there may be holders and waiters that it does not name."""
+    """What one node knows of its group. Without `complete` there may be holders and waiters that it
+    does not name.
+    """
 
     group: str
     node: str

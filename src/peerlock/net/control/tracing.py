@@ -1,8 +1,9 @@
 """A trace of one lock of a running group, in the format that the simulator writes.
 
-A tracer records what one node's algorithm is told and does, from the start of an epoch, so that everything that
-happens can be computed again from the start. The events of several nodes are put together by time: all nodes of one
-host have one clock. Numbers of nodes are their places in the view.
+A tracer records what one node's algorithm is told and does, from the start of an epoch, so that
+everything that happens can be computed again from the start. The events of several nodes are put
+together by time: all nodes of one host have one clock. Numbers of nodes are their places in the
+view.
 """
 
 from __future__ import annotations

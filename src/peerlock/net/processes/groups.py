@@ -1,8 +1,8 @@
 """What works under a lock: the process groups of commands, and how to end them.
 
-A command that `peerlock run` has started must not work on when the lock is another's, even if the process that held it for the
-command was killed. So a holder writes down the group before the command starts, and a process that takes the lock from the
-dead ends the group first.
+A command that `peerlock run` has started must not work on when the lock is another's, even if the
+process that held it for the command was killed. So a holder writes down the group before the
+command starts, and a process that takes the lock from the dead ends the group first.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ DEADLINE = struct.Struct("d")
 class Guardian:
     """A process that ends a process group at a deadline, or when we are gone without a word.
 
-    It shares a page with us: the time, on the clock that counts suspension, at which the group must be gone. With a
-    lease, others may
-    have the lock then, whatever has become of us.
+    It shares a page with us: the time, on the clock that counts suspension, at which the group must
+    be gone. With a lease, others may have the lock then, whatever has become of us.
     """
 
     def __init__(self, group: int) -> None:
@@ -75,7 +74,9 @@ class Guardian:
 
 
 def process_group_of(group: int, user: int | None = None) -> bytes:
-    """A process group in words that no other group has: its leader's start, session and boot; and whose command it is."""
+    """A process group in words that no other group has: its leader's start, session and boot; and
+    whose command it is.
+    """
     if not group:
         return b""
     return (
@@ -84,7 +85,9 @@ def process_group_of(group: int, user: int | None = None) -> bytes:
 
 
 def group_of_a_client(group: int, user: int) -> bytes:
-    """The same for a client of this node, which is a process of `user`. What it says of itself is not taken over."""
+    """The same for a client of this node, which is a process of `user`. What it says of itself is
+    not taken over.
+    """
     try:
         if not group or (group > 1 and os.stat(f"/proc/{group}").st_uid == user):
             return process_group_of(group, user)
@@ -105,7 +108,9 @@ BOOT = _boot()
 
 
 def _stat(pid: int | str) -> list[str]:
-    """What the kernel says of a process, from its state on; X: there is none that we see. Another `OSError`: nobody knows."""
+    """What the kernel says of a process, from its state on; X: there is none that we see. Another
+    `OSError`: nobody knows.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -116,9 +121,10 @@ def _stat(pid: int | str) -> list[str]:
 def end_process_groups(words: bytes, owner: int) -> bool:
     """End the process groups that worked under the locks of a dead holder. True: they are gone.
 
-    `owner` is the user who wrote the words down. Only what that user may end is ended, whoever we are: else a member of a
-    shared group could name any process, and root would kill it. A node of root also writes down the groups of its clients,
-    each with its user, and each is ended with the rights of that user.
+    `owner` is the user who wrote the words down. Only what that user may end is ended, whoever we
+    are: else a member of a shared group could name any process, and root would kill it. A node of
+    root also writes down the groups of its clients, each with its user, and each is ended with the
+    rights of that user.
     """
     ended = [_ended(line, owner) for line in words.replace(b"\0", b"").splitlines()]
     return all(ended)  # each is tried, whatever comes of the others
@@ -146,8 +152,9 @@ def end_process_group(words: bytes, owner: int) -> bool:
     if leader[0] in "ZX" and any(fields[2] == group and fields[3] != session for _, fields in _all()):
         return True  # so does the group's number
     for _ in range(200):
-        # Killed first, then looked for. Processes that fork and end at once are seen by nobody; but a process that has
-        # been killed cannot fork any more, so what is not seen afterwards is not there.
+        # Killed first, then looked for. Processes that fork and end at once are seen by nobody; but
+        # a process that has been killed cannot fork any more, so what is not seen afterwards is not
+        # there.
         killed = _kill(number, rights)
         if not killed and not _exists(number):
             return True
@@ -164,7 +171,9 @@ def end_process_group(words: bytes, owner: int) -> bool:
 
 
 def _kill(group: int, owner: int) -> bool:
-    """With the rights of `owner`. False: there is no such group, or none of it may be ended by that user."""
+    """With the rights of `owner`. False: there is no such group, or none of it may be ended by that
+    user.
+    """
     me = os.geteuid()
     try:
         if owner < 0:
@@ -181,7 +190,9 @@ def _kill(group: int, owner: int) -> bool:
 
 
 def _exists(group: int) -> bool:
-    """/proc may be told to hide the processes of other users. The kernel still knows whether there are any in the group."""
+    """/proc may be told to hide the processes of other users. The kernel still knows whether there
+    are any in the group.
+    """
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -1,19 +1,21 @@
 """A process that ends another one whose lease is over, if that one does not notice.
 
-Python may be stuck: in C code that keeps the interpreter's lock, in a signal that stopped it, in a machine that
-swaps. Its lease runs out meanwhile, nobody can tell it, and when it goes on it may write once more before it looks.
-With `watchdog=True` it is killed at its deadline instead, with its process group if it leads one.
+Python may be stuck: in C code that keeps the interpreter's lock, in a signal that stopped it, in a
+machine that swaps. Its lease runs out meanwhile, nobody can tell it, and when it goes on it may
+write once more before it looks. With `watchdog=True` it is killed at its deadline instead, with its
+process group if it leads one.
 
-The two share a page of memory with one number: the time, on the clock that counts suspension, at which the holder
-must be dead if it has said nothing else. That is a hundredth of a lease after its end, so that whoever notices is not
-killed while it does. The holder moves it with each lease, and takes it away when it has noticed that a lease is over.
-They also share a socket: the watchdog says on it that it is there, and ends when the other end is closed, by an exit or
-an exec.
+The two share a page of memory with one number: the time, on the clock that counts suspension, at
+which the holder must be dead if it has said nothing else. That is a hundredth of a lease after its
+end, so that whoever notices is not killed while it does. The holder moves it with each lease, and
+takes it away when it has noticed that a lease is over. They also share a socket: the watchdog says
+on it that it is there, and ends when the other end is closed, by an exit or an exec.
 
     python -P -S watchdog.py PID PAGE SOCKET
 
-This file is the program, and it imports nothing but the standard library. So neither the current directory nor PYTHONPATH
-decides what runs in the watchdog. It starts wherever the package was found, in a virtual environment or by PYTHONPATH.
+This file is the program, and it imports nothing but the standard library. So neither the current
+directory nor PYTHONPATH decides what runs in the watchdog. It starts wherever the package was
+found, in a virtual environment or by PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class Watchdog:
 
 
 def _environment() -> dict[str, str]:
-    """Without PYTHONPATH, whose relative entries mean the current directory; with PYTHONHOME, where the library is."""
+    """Without PYTHONPATH, whose relative entries mean the current directory; with PYTHONHOME, where
+    the library is.
+    """
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON") or key == "PYTHONHOME"}
 
 

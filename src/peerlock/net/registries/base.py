@@ -1,8 +1,8 @@
 """Who the members are: what a shell asks of a registry.
 
-A registry decides one view an epoch, knows (or does not) who is dead, and says when a member may believe. It is asked
-by a shell, for one node; every answer is the newest view that is known, and a change that is not decided at once
-arrives later through `decided`.
+A registry decides one view an epoch, knows (or does not) who is dead, and says when a member may
+believe. It is asked by a shell, for one node; every answer is the newest view that is known, and a
+change that is not decided at once arrives later through `decided`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Registry:
         return None
 
     def misnamed(self, name: str, certificate: str | None) -> str | None:
-        """Why the owner of that certificate is not the node of that name; None: it is, or there are no certificates."""
+        """Why the owner of that certificate is not the node of that name; None: it is, or there are
+        no certificates.
+        """
         if self.tls(server=False) is None or certificate == name:
             return None
         return f"its certificate is for {certificate}"
@@ -100,14 +102,18 @@ class Registry:
         return None
 
     def exclude(self, peers: tuple[Peer, ...]) -> tuple[View | None, tuple[Peer, ...]]:
-        """Exclude those that may be excluded. The newest view, and whom it was not possible to exclude."""
+        """Exclude those that may be excluded. The newest view, and whom it was not possible to
+        exclude.
+        """
         return None, peers
 
     def relieve(self) -> None:
         """Those of whom `exclude` was told last answer again."""
 
     def begin_holding(self) -> bool:
-        """May this node believe from now on? False: not now, or no more; the newest view says which."""
+        """May this node believe from now on? False: not now, or no more; the newest view says
+        which.
+        """
         return True
 
     def end_holding(self) -> None:
@@ -130,7 +136,9 @@ class Registry:
         raise UsageError(f"A group of the kind {self.kind} knows by itself who is dead: nobody has to be kicked.")
 
     def record_process_groups(self, words: bytes) -> None:
-        """These process groups work under locks of this node: they must be gone before a lock is another's."""
+        """These process groups work under locks of this node: they must be gone before a lock is
+        another's.
+        """
 
     def is_gone(self, peer: Peer) -> bool:
         """Does the group go on without that incarnation, for good?"""

@@ -1,15 +1,15 @@
 """The registry of a group whose views are kept in etcd.
 
-All that is thought about is in `peerlock.node.store.requests`. This carries its requests through etcd's JSON gateway, each as
-one transaction, whose both branches end with a read of everything under the group's prefix: so every answer is a
-snapshot.
+All that is thought about is in `peerlock.node.store.requests`. This carries its requests through
+etcd's JSON gateway, each as one transaction, whose both branches end with a read of everything
+under the group's prefix: so every answer is a snapshot.
 
     PREFIX/GROUP/view           the newest view
     PREFIX/GROUP/heartbeat/ID   the heartbeats
 
-Several endpoints are tried in turn: the one that answered last first. A request that was not answered is not
-repeated: whether it was carried out is not known, and the agent knows what to do then. A watch on the view tells
-of changes at once; if it is broken, the next heartbeat tells.
+Several endpoints are tried in turn: the one that answered last first. A request that was not
+answered is not repeated: whether it was carried out is not known, and the agent knows what to do
+then. A watch on the view tells of changes at once; if it is broken, the next heartbeat tells.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Store(Protocol):
     name: str
 
     async def ask(self, request: Request) -> tuple[bool, Snapshot]:
-        """Carry that out as one transaction. What is there right after it. `OSError` or `TimeoutError`: that is not known."""
+        """Carry that out as one transaction. What is there right after it. `OSError` or
+        `TimeoutError`: that is not known.
+        """
         ...
 
     async def watch(self) -> None:
@@ -87,7 +89,9 @@ class EtcdStore:
         return self.session
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """To the first endpoint that can be connected to. Once something was sent, there is no second try."""
+        """To the first endpoint that can be connected to. Once something was sent, there is no
+        second try.
+        """
         session = await self._session()
         import aiohttp
 

@@ -1,4 +1,6 @@
-"""The file system for the registry of one host: `node/membership/host.py` decides what is done, this does it."""
+"""The file system for the registry of one host: `node/membership/host.py` decides what is done,
+this does it.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,14 @@ PROCESS_GROUP_BYTES = 2**20  # of a member's file, after its record: the process
 class GroupDirectory:
     """`Files` in a directory.
 
-    Every call names its file by path. A descriptor of the directory would be faster, and would be another file's after the
-    program has closed descriptors that are not its own.
+    Every call names its file by path. A descriptor of the directory would be faster, and would be
+    another file's after the program has closed descriptors that are not its own.
     """
 
     def __init__(self, directory: Path, shared: bool) -> None:
         self.directory, self.shared = directory, shared
-        # Other users of a shared directory read a member's file, to lock it. They do not write it: it names processes.
+        # Other users of a shared directory read a member's file, to lock it. They do not write it:
+        # it names processes.
         self.mode = 0o640 if shared else 0o600
 
     def make(self) -> None:
@@ -84,7 +87,9 @@ class GroupDirectory:
                 raise
 
     def _open(self, path: str, flags: int) -> int | None:
-        """A regular file: a link or a pipe that another user of a shared directory puts there is no member's."""
+        """A regular file: a link or a pipe that another user of a shared directory puts there is no
+        member's.
+        """
         try:
             descriptor = os.open(self.directory / path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except PermissionError:
@@ -146,7 +151,8 @@ class GroupDirectory:
         descriptor = os.open(self.directory / path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             before = max(0, os.fstat(descriptor).st_size - RECORD_BYTES)
-            # Written over what was there before anything is cut off: killed in between, we have forgotten none.
+            # Written over what was there before anything is cut off: killed in between, we have
+            # forgotten none.
             os.pwrite(descriptor, words.ljust(before, b"\n"), RECORD_BYTES)
             os.ftruncate(descriptor, RECORD_BYTES + len(words))
         finally:

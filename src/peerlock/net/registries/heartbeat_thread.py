@@ -1,11 +1,13 @@
 """The thread that sends heartbeats, for registries with leases.
 
-A lease must be renewed while the node's event loop is busy, and a voter must vote. So both live in a thread of their own,
-with an event loop of its own. It is the only thread that touches the agent, the voter and their connections. It speaks to
-the node through `Shell.post`, and the node speaks to it through `call`.
+A lease must be renewed while the node's event loop is busy, and a voter must vote. So both live in
+a thread of their own, with an event loop of its own. It is the only thread that touches the agent,
+the voter and their connections. It speaks to the node through `Shell.post`, and the node speaks to
+it through `call`.
 
-Before each heartbeat the thread asks the node for an answer. A node that has not given one for `stall_s` is taken to hang:
-the thread stops sending heartbeats, so the node loses its locks instead of keeping them from all others for ever.
+Before each heartbeat the thread asks the node for an answer. A node that has not given one for
+`stall_s` is taken to hang: the thread stops sending heartbeats, so the node loses its locks instead
+of keeping them from all others for ever.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class HeartbeatThread:
             self.loop.close()
 
     async def _let_close(self) -> None:
-        """Connections that were closed say so, which takes some turns of the loop, and with TLS a word of the other end."""
+        """Connections that were closed say so, which takes some turns of the loop, and with TLS a
+        word of the other end.
+        """
         end, turns = time.monotonic() + CLOSE_S, 5
         while turns and time.monotonic() < end:
             await self.end_tasks()  # a timer may have begun something

@@ -1,11 +1,12 @@
 """The registry of one host: a directory, and the kernel's locks.
 
-Processes of one user that name the same group meet in a directory that depends on the machine, the user and the group
-alone. A shell, cron and `sudo -u` lead to the same place, and it outlives logout and reboot. What is in it, and which rules
-keep it safe, is in `node/membership/host.py`; this is the registry that a shell asks.
+Processes of one user that name the same group meet in a directory that depends on the machine, the
+user and the group alone. A shell, cron and `sudo -u` lead to the same place, and it outlives logout
+and reboot. What is in it, and which rules keep it safe, is in `node/membership/host.py`; this is
+the registry that a shell asks.
 
-No lock is held while anything is written that others wait for, except on the files of members that are being excluded. A
-process that is stopped anywhere in here stops no other process.
+No lock is held while anything is written that others wait for, except on the files of members that
+are being excluded. A process that is stopped anywhere in here stops no other process.
 """
 
 from __future__ import annotations
@@ -175,7 +176,9 @@ class HostRegistry(Registry):
             self._put_away()
 
     def _put_away(self) -> None:
-        """Whatever fails, this incarnation is dead for the others afterwards, and can be seen to be."""
+        """Whatever fails, this incarnation is dead for the others afterwards, and can be seen to
+        be.
+        """
         if os.getpid() == self.pid:
             with contextlib.suppress(OSError, RegistryError):
                 self.member.put_away()
@@ -186,7 +189,9 @@ class HostRegistry(Registry):
 
 
 def forget_closed_loops() -> None:
-    """Nodes of this process whose event loop has ended without leaving are dead, and no other process can see it."""
+    """Nodes of this process whose event loop has ended without leaving are dead, and no other
+    process can see it.
+    """
     for registry in list(_registries):
         shell = registry.shell
         if shell is not None and shell.over() and registry.me is not None and registry.pid == os.getpid():

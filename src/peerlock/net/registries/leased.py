@@ -1,7 +1,7 @@
 """What registries with leases have in common: everything but who decides.
 
-The node asks (in its own thread), the heartbeat thread does, and answers through `Shell.post`. A kind of registry says how its
-agent is made, and carries what the agent sends.
+The node asks (in its own thread), the heartbeat thread does, and answers through `Shell.post`. A
+kind of registry says how its agent is made, and carries what the agent sends.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class LeasedRegistry(Registry, Generic[A]):
         steady: Callable[[], float] | None = None,
         resident: bool = False,
     ) -> None:
-        """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT; `bind`: what
-        this host has.
+        """`where` the deciders are; `address`: where the others reach this node, HOST or HOST:PORT;
+        `bind`: what this host has.
         """
         self.group = check_name("group", group)
         self.name = check_name("node", name or f"{socket.gethostname().split('.')[0]}-{os.getpid()}")
@@ -107,7 +107,8 @@ class LeasedRegistry(Registry, Generic[A]):
         self.heartbeat_thread = HeartbeatThread(f"peerlock beats {group}")
         self.watchdog = Watchdog() if watchdog else None
 
-    # For leases, which must be over after a suspension; and for patience and promises, which may become longer by one.
+    # For leases, which must be over after a suspension; and for patience and promises, which may
+    # become longer by one.
     clock: Callable[[], float] = staticmethod(boottime)
     steady: Callable[[], float] = staticmethod(time.monotonic)
 
@@ -235,8 +236,9 @@ class LeasedRegistry(Registry, Generic[A]):
         """The node is there."""
         self.asked_at = None
 
-    # What works under our locks stands in a file that this process has locked for as long as it lives: a file that nobody has
-    # locked is of a process that is dead, and what it started is ended by the next one with its name.
+    # What works under our locks stands in a file that this process has locked for as long as it
+    # lives: a file that nobody has locked is of a process that is dead, and what it started is
+    # ended by the next one with its name.
 
     def _end_orphans(self) -> None:
         for path in self.path.parent.glob(f"{self.path.name}.*.groups"):
@@ -255,7 +257,8 @@ class LeasedRegistry(Registry, Generic[A]):
             path = self.path.with_name(f"{self.path.name}.{secrets.token_hex(6)}.groups")
             self.process_groups = path, open_locked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, wait=True)
         _, descriptor = self.process_groups
-        # Written over what was there before anything is cut off: killed in between, we have left nobody out.
+        # Written over what was there before anything is cut off: killed in between, we have left
+        # nobody out.
         os.pwrite(descriptor, words.ljust(os.fstat(descriptor).st_size, b"\n"), 0)
         os.ftruncate(descriptor, len(words))
 

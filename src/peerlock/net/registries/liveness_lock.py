@@ -2,14 +2,16 @@
 
 Linux has two kinds of byte locks, and neither alone fits (docs/decisions/0010-liveness-locks.md):
 
-- POSIX record locks belong to the process. Closing *any* descriptor of the file drops them: a backup of the home
-  directory in the same process, a second copy of this library, `os.closerange`.
-- Open-file-description (OFD) locks belong to the open file. They do not care about other descriptors, and two copies of the
-  library in one process exclude each other. But a forked child shares the open file, and keeps the lock when its parent dies.
+- POSIX record locks belong to the process. Closing *any* descriptor of the file drops them: a
+  backup of the home directory in the same process, a second copy of this library, `os.closerange`.
+- Open-file-description (OFD) locks belong to the open file. They do not care about other
+  descriptors, and two copies of the library in one process exclude each other. But a forked child
+  shares the open file, and keeps the lock when its parent dies.
 
-So a lock that is to last (`keep`) is an OFD lock whose open file has no descriptor any more, only a mapping that is not
-given to forked children (`MADV_DONTFORK`). No descriptor can be closed or inherited. The lock ends with the address space:
-when the process ends, however it ends, or executes another program.
+So a lock that is to last (`keep`) is an OFD lock whose open file has no descriptor any more, only a
+mapping that is not given to forked children (`MADV_DONTFORK`). No descriptor can be closed or
+inherited. The lock ends with the address space: when the process ends, however it ends, or executes
+another program.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from peerlock.errors import RegistryError
 
 # struct flock, with 64-bit offsets: type, whence, start, length, pid (0 for an OFD lock)
 FLOCK = struct.Struct("hhqqi")
-# No other thread forks between the opening of a file and its `LivenessLock`: the child closes those that it knows.
+# No other thread forks between the opening of a file and its `LivenessLock`: the child closes those
+# that it knows.
 forking = threading.RLock()
 SET_OFD_LOCK = getattr(fcntl, "F_OFD_SETLK", None)
 PROT_READ, MAP_PRIVATE, MADV_DONTFORK, PAGE = 1, 2, 10, 4096
@@ -48,7 +51,9 @@ def _failed() -> OSError:
 
 
 class LivenessLock:
-    """An open file with OFD locks. It is closed when it is forgotten; in a forked child it is nothing."""
+    """An open file with OFD locks. It is closed when it is forgotten; in a forked child it is
+    nothing.
+    """
 
     pid, descriptor = 0, -1  # until it is made
     mapping: int | None = None
@@ -61,7 +66,9 @@ class LivenessLock:
         _open.add(self)
 
     def lock(self, byte: int, shared: bool = False) -> bool:
-        """False: another open file has a lock on that byte which does not go together with this one."""
+        """False: another open file has a lock on that byte which does not go together with this
+        one.
+        """
         if SET_OFD_LOCK is None:
             raise RegistryError("This system has no open-file-description locks: a group on one host needs Linux.")
         kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
@@ -92,7 +99,9 @@ class LivenessLock:
             os.close(descriptor)
 
     def is_at(self, path: Any) -> bool:
-        """Does the path name this very file? The mapping, or the descriptor, keeps its inode from being used again."""
+        """Does the path name this very file? The mapping, or the descriptor, keeps its inode from
+        being used again.
+        """
         try:
             found = os.stat(path, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -124,7 +133,9 @@ _open: weakref.WeakSet[LivenessLock] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In the child: the descriptors that it has as well would keep the locks when the parent is dead."""
+    """In the child: the descriptors that it has as well would keep the locks when the parent is
+    dead.
+    """
     for lock in list(_open):
         descriptor, lock.descriptor = lock.descriptor, -1
         if descriptor >= 0:

@@ -1,6 +1,8 @@
-"""The registry of a group that decides for itself: three or five of its processes are voters (`net/voters/server.py`).
+"""The registry of a group that decides for itself: three or five of its processes are voters
+(`net/voters/server.py`).
 
-A member has a line to each voter, and beats. If its name is among the voters, the voter lives in its heartbeat thread.
+A member has a line to each voter, and beats. If its name is among the voters, the voter lives in
+its heartbeat thread.
 """
 
 from __future__ import annotations

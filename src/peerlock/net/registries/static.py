@@ -1,8 +1,9 @@
-"""The registry of a fixed list of hosts: files and links around `node/membership/static.py`, which has the rules.
+"""The registry of a fixed list of hosts: files and links around `node/membership/static.py`, which
+has the rules.
 
-A node says its name with its certificate, and its incarnation. Of two nodes the one with the greater name dials the other,
-again and again. The record is a file that is replaced whole and synced. One process per host may use it, so a name of the
-list has one process.
+A node says its name with its certificate, and its incarnation. Of two nodes the one with the
+greater name dials the other, again and again. The record is a file that is replaced whole and
+synced. One process per host may use it, so a name of the list has one process.
 """
 
 from __future__ import annotations
@@ -172,7 +173,9 @@ class StaticRegistry(Registry):
         self.handle(lambda: self.member.on_state(peer, tell))
 
     def handle(self, event: Callable[[], None]) -> None:
-        """What the record cannot take now (a full disk) is tried again, and told to no other node before."""
+        """What the record cannot take now (a full disk) is tried again, and told to no other node
+        before.
+        """
         try:
             event()
         except RegistryError as problem:

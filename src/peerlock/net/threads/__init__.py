@@ -1,1 +1,3 @@
-"""The lock for threads: `lock`, the `node`, and its `shell` (one reader thread for sockets and timers)."""
+"""The lock for threads: `lock`, the `node`, and its `shell` (one reader thread for sockets and
+timers).
+"""

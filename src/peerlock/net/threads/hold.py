@@ -58,7 +58,9 @@ class Hold(BaseHold):
         return self._watch is not None and self._watch() is None
 
     def detach(self) -> Hold:
-        """The hold outlives the body that it was taken in, and belongs to no thread: any code that has it may release it."""
+        """The hold outlives the body that it was taken in, and belongs to no thread: any code that
+        has it may release it.
+        """
         self._owner = self._watch = None
         if self._thread is not None and self.state != LOST:
             bodies = self._lock.by_thread.get(self._thread, [])
@@ -170,7 +172,9 @@ class Hold(BaseHold):
 
 
 class Bodies:
-    """The holds of one `Lock` object whose bodies run. Holds refer to it and not to the `Lock`, which they would keep alive."""
+    """The holds of one `Lock` object whose bodies run. Holds refer to it and not to the `Lock`,
+    which they would keep alive.
+    """
 
     __slots__ = ("_shell", "by_thread", "name")
 
@@ -180,10 +184,12 @@ class Bodies:
 
 
 class Body:
-    """One execution of a `with` block. The interpreter keeps it alive while the block runs, by its `exit`.
+    """One execution of a `with` block. The interpreter keeps it alive while the block runs, by its
+    `exit`.
 
-    A `with` statement looks up `__exit__` first, then calls `__enter__`, and forgets both when the block has ended in
-    whatever way. So `__exit__` is a descriptor that makes a `Body` for each block.
+    A `with` statement looks up `__exit__` first, then calls `__enter__`, and forgets both when the
+    block has ended in whatever way. So `__exit__` is a descriptor that makes a `Body` for each
+    block.
     """
 
     __slots__ = ("__weakref__", "owner")
@@ -207,11 +213,12 @@ class ExitOfBody:
 
 
 class Abandoned(weakref.ref[Any]):
-    """A watch over the body of a `with` block: Python also runs signal handlers at the first instruction of `__exit__`.
+    """A watch over the body of a `with` block: Python also runs signal handlers at the first
+    instruction of `__exit__`.
 
-    If a handler raises there, nothing of `__exit__` has run and the hold is left behind. The `Body` then dies with the
-    exception, and the reader thread gives the lock back. The callback is a function in C, since a finalizer in Python could
-    be interrupted in the same way.
+    If a handler raises there, nothing of `__exit__` has run and the hold is left behind. The `Body`
+    then dies with the exception, and the reader thread gives the lock back. The callback is a
+    function in C, since a finalizer in Python could be interrupted in the same way.
     """
 
     __slots__ = ("hold",)
@@ -219,6 +226,8 @@ class Abandoned(weakref.ref[Any]):
 
 
 def watch_over(owner: Lock | LockAll) -> Abandoned:
-    """The watch over the block that begins. Without a `with` statement: over the lock object itself."""
+    """The watch over the block that begins. Without a `with` statement: over the lock object
+    itself.
+    """
     watch = owner._next_watch.pop(threading.get_ident(), None)
     return Abandoned(owner, owner._abandoned) if watch is None or watch() is None else watch

@@ -4,20 +4,24 @@
         with node.lock("orders") as hold:
             ...
 
-The core runs under one mutex per node. The thread that asks or releases runs the core itself and writes what is to be sent.
-One reader thread per node (`shell.py`) waits for sockets and timers, runs the core for what comes, and wakes the threads
-that were granted a lock. Nothing passes through another thread's queue.
+The core runs under one mutex per node. The thread that asks or releases runs the core itself and
+writes what is to be sent. One reader thread per node (`shell.py`) waits for sockets and timers,
+runs the core for what comes, and wakes the threads that were granted a lock. Nothing passes through
+another thread's queue.
 
-A thread that waits sleeps on a lock of its own ticket, which is released with the grant. If a signal handler interrupts the
-wait by raising, the thread gives the ticket up, or the lock back.
+A thread that waits sleeps on a lock of its own ticket, which is released with the grant. If a
+signal handler interrupts the wait by raising, the thread gives the ticket up, or the lock back.
 
-**The core is never re-entered.** A signal handler, a finalizer or `on_loss` may run in the middle of it, in the thread that
-has the mutex. What they release is released by the reader thread, soon. What they ask for is refused with a sentence.
+**The core is never re-entered.** A signal handler, a finalizer or `on_loss` may run in the middle
+of it, in the thread that has the mutex. What they release is released by the reader thread, soon.
+What they ask for is refused with a sentence.
 
-**Interrupted in the middle of the core.** A signal handler may raise between any two steps of Python in the main thread. A
-core that was left half way cannot go on: a message may be neither sent nor kept. So the node throws it away (`upset`). All
-holds of this node are lost, and their holders are told; the node joins again as a new incarnation; threads that wait ask
-again. That takes milliseconds (with leases: one lease), and is rare: the core's part of an entry is a few microseconds.
+**Interrupted in the middle of the core.** A signal handler may raise between any two steps of
+Python in the main thread. A core that was left half way cannot go on: a message may be neither sent
+nor kept. So the node throws it away (`upset`). All holds of this node are lost, and their holders
+are told; the node joins again as a new incarnation; threads that wait ask again. That takes
+milliseconds (with leases: one lease), and is rare: the core's part of an entry is a few
+microseconds.
 """
 
 from __future__ import annotations
@@ -41,7 +45,9 @@ if TYPE_CHECKING:
 
 
 class Lock:
-    """A named lock of a group. Many threads may use one object; each `acquire` gives a hold of its own."""
+    """A named lock of a group. Many threads may use one object; each `acquire` gives a hold of its
+    own.
+    """
 
     def __init__(self, shell: ThreadShell, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
@@ -73,7 +79,8 @@ class Lock:
             shell.alive()  # before the mutex: in a forked child no thread may ever release it
         end = None if timeout is None else shell.now() + max(0.0, timeout)
         if shell.core.table.now > shell.yield_at:
-            # A thread that does nothing but lock would leave the reader no turn before the interpreter's switch interval.
+            # A thread that does nothing but lock would leave the reader no turn before the
+            # interpreter's switch interval.
             shell.yield_at = shell.core.table.now + YIELD_S
             time.sleep(0)
         self._ask(hold)
@@ -132,7 +139,9 @@ class Lock:
                 raise already_held("thread", self.name)
 
     def _not_by_a_waiter(self, hold: Hold) -> None:
-        """This thread waits for the lock already, and a signal's handler asks for it: it would wait for itself."""
+        """This thread waits for the lock already, and a signal's handler asks for it: it would wait
+        for itself.
+        """
         me = hold._owner, self.name, WAITING
         if any((other._owner, other.name, other.state) == me for other in self._shell.waiting):
             raise AlreadyHeld(
@@ -155,7 +164,9 @@ class Lock:
         return True
 
     def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
-        """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy", so it asks and gives up."""
+        """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy",
+        so it asks and gives up.
+        """
         patience = seconds("patience_s", patience_s)
         if patience is None:
             raise UsageError("patience_s must be a number of seconds; to wait without an end, use acquire().")
@@ -230,7 +241,9 @@ class Lock:
 
 
 class LockAll:
-    """Several locks at once. Each hold is known before it is asked for, so an interrupted `with` gives all of them back."""
+    """Several locks at once. Each hold is known before it is asked for, so an interrupted `with`
+    gives all of them back.
+    """
 
     def __init__(self, locks: list[Lock]) -> None:
         self._locks = locks

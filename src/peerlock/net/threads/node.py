@@ -29,7 +29,9 @@ class Node(BaseNode[ThreadShell]):
         return RWLock(self._shell, check_name("lock", name), wire_algorithm(DEFAULT_RW))
 
     def lock_all(self, names: Iterable[str]) -> LockAll:
-        """Several locks, taken in one global order, so that two that want the same never wait for each other."""
+        """Several locks, taken in one global order, so that two that want the same never wait for
+        each other.
+        """
         return LockAll([self.lock(name) for name in lock_names(names)])
 
     def status(self, wait_s: float = 1.0) -> NodeStatus:
@@ -59,7 +61,9 @@ class Node(BaseNode[ThreadShell]):
         self._shell.leave()
 
     def collect(self) -> None:
-        """Forget idle locks now: a new view with the same members. It happens by itself when there are many."""
+        """Forget idle locks now: a new view with the same members. It happens by itself when there
+        are many.
+        """
         shell = self._shell
         with shell.mutex:
             shell.usable()

@@ -1,8 +1,8 @@
 """The thread that reads: sockets and timers of a node whose users are threads.
 
-There is one per node. It waits for sockets and timers without the node's mutex, and runs the core under it for what has come.
-Sockets do not block: what a socket does not take at once is sent by the reader when it can. Everything but the waiting
-happens under the mutex, TLS included.
+There is one per node. It waits for sockets and timers without the node's mutex, and runs the core
+under it for what has come. Sockets do not block: what a socket does not take at once is sent by the
+reader when it can. Everything but the waiting happens under the mutex, TLS included.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class ThreadShell(Shell):
         self.wake()
 
     def is_in_core(self) -> bool:
-        """Has this very thread the mutex? Then a handler or a finalizer runs in the middle of the node's work."""
+        """Has this very thread the mutex? Then a handler or a finalizer runs in the middle of the
+        node's work.
+        """
         return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # as `threading.Condition` does
 
     def after_fork(self) -> None:
@@ -144,7 +146,9 @@ class ThreadShell(Shell):
                 hold._put_back()
 
     def _shielded(self, act: Callable[[], object], link: Any = None) -> None:
-        """What goes wrong with one link, or with one thing that was to be done, must not end the reader."""
+        """What goes wrong with one link, or with one thing that was to be done, must not end the
+        reader.
+        """
         try:
             act()
         except (OSError, ValueError, PeerlockError) as problem:
@@ -208,7 +212,8 @@ class ThreadShell(Shell):
         if where.path or is_numeric(where.host):
             self._connect(peer, where, [] if where.path else resolved(where))
         else:
-            # The look-up of a name may take long, and this thread must not: it has the node's mutex.
+            # The look-up of a name may take long, and this thread must not: it has the node's
+            # mutex.
             threading.Thread(target=self._resolve, args=(peer, where), daemon=True, name="peerlock names").start()
 
     def _resolve(self, peer: Peer, where: Endpoint) -> None:
@@ -320,7 +325,9 @@ class ThreadShell(Shell):
             self.registry.close()
 
     def upset(self, problem: BaseException) -> None:
-        """A thread was interrupted in the middle of the core, with the mutex held: nobody knows how far it came."""
+        """A thread was interrupted in the middle of the core, with the mutex held: nobody knows how
+        far it came.
+        """
         if isinstance(problem, PeerlockError):
             return  # that is an answer
         log.warning(

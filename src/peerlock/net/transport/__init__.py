@@ -1,1 +1,3 @@
-"""Bytes between hosts: `connect`, `listen`, `link` (frames between members), `tls` and `certificates`."""
+"""Bytes between hosts: `connect`, `listen`, `link` (frames between members), `tls` and
+`certificates`.
+"""

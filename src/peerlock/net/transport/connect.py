@@ -1,8 +1,10 @@
-"""How a connection to another host is made: look up the name, then try its addresses one after the other.
+"""How a connection to another host is made: look up the name, then try its addresses one after the
+other.
 
-The lookup has a time of its own. A resolver whose first server is dead takes five seconds and more, and a lookup that
-is given up begins anew: together with the connection in one short time-out it would never end. Each address has a time
-of its own, too: the first may be one (of the other protocol, of an interface that is down) that nobody answers at.
+The lookup has a time of its own. A resolver whose first server is dead takes five seconds and more,
+and a lookup that is given up begins anew: together with the connection in one short time-out it
+would never end. Each address has a time of its own, too: the first may be one (of the other
+protocol, of an interface that is down) that nobody answers at.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ async def dialled(
     problem: OSError = OSError(f"{where.host} has no address")
     for host, port in await addresses(where):
         try:
-            # Not wait_for: if it is cancelled in the moment in which the connection is there, nobody closes that.
+            # Not wait_for: if it is cancelled in the moment in which the connection is there,
+            # nobody closes that.
             async with asyncio.timeout(connect_s):
                 return await _connected(loop, make, (host, port), name, tls, source)
         except OSError as why:

@@ -27,7 +27,9 @@ def parse_address(name: str, text: str) -> Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """An address, or `localhost` if that leads nowhere else: any other name is what a name server says it is."""
+    """An address, or `localhost` if that leads nowhere else: any other name is what a name server
+    says it is.
+    """
     try:
         if host != "localhost":
             return ipaddress.ip_address(host).is_loopback

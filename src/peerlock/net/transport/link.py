@@ -1,7 +1,7 @@
 """One end of a link: bytes in, bytes out, and a peer at the other end.
 
-What does not parse ends the link, and that link only: a sentence says why, it is logged on both sides, and the node
-goes on.
+What does not parse ends the link, and that link only: a sentence says why, it is logged on both
+sides, and the node goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 HEAD, unpack_length = LENGTH.size, LENGTH.unpack_from
 FIRST = 2048  # bytes of a link's buffer, until it needs more
 
-# Bytes that may wait to be sent. A peer that lets more pile up does not read, and must not cost the node its memory.
+# Bytes that may wait to be sent. A peer that lets more pile up does not read, and must not cost the
+# node its memory.
 FOR_UNIDENTIFIED = 2**16
 FOR_A_CLIENT = LARGEST + 4 * 2**20  # one answer, however large, and a few small ones
 FOR_A_PEER = 64 * 2**20  # reports and what is sent again after a broken link
@@ -103,7 +104,9 @@ class Link:
             data = data[len(part) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """That many bytes are there (asyncio's name for it). Frames are handled one by one; a bad one ends the link."""
+        """That many bytes are there (asyncio's name for it). Frames are handled one by one; a bad
+        one ends the link.
+        """
         self.end = end = self.end + nbytes
         shell, before = self.shell, self.shell.at_work
         shell.at_work = True
@@ -156,7 +159,9 @@ class Link:
 
 
 def host_of(transport: asyncio.BaseTransport, port: bool = False) -> str:
-    """Where the other end is. The port of the dialling side is left out: it is another one each time."""
+    """Where the other end is. The port of the dialling side is left out: it is another one each
+    time.
+    """
     name = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
         return ""
@@ -172,7 +177,9 @@ def user_of(made: socket.socket | None) -> int:
 
 
 def long_lived(made: socket.socket) -> None:
-    """For TCP: nothing waits for more data before it goes out, and a peer that is gone without a word is noticed."""
+    """For TCP: nothing waits for more data before it goes out, and a peer that is gone without a
+    word is noticed.
+    """
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000)):

@@ -1,11 +1,13 @@
-"""TLS: the files of a node, checked before anything is dialled, and plain words for what goes wrong.
+"""TLS: the files of a node, checked before anything is dialled, and plain words for what goes
+wrong.
 
-A node that cannot be let in by anybody says so at once: its own certificate is put through a handshake with itself, with
-the same contexts that its peers meet. What is left are mistakes between two nodes. Each end logs its own view of them:
-the one that refuses sends an alert (RFC 8446, 6.2), and the other one reads it.
+A node that cannot be let in by anybody says so at once: its own certificate is put through a
+handshake with itself, with the same contexts that its peers meet. What is left are mistakes between
+two nodes. Each end logs its own view of them: the one that refuses sends an alert (RFC 8446, 6.2),
+and the other one reads it.
 
-asyncio closes a connection whose handshake has failed without sending that alert. So the contexts here send it
-themselves: they know the socket of the handshake under way (`handshake_on`).
+asyncio closes a connection whose handshake has failed without sending that alert. So the contexts
+here send it themselves: they know the socket of the handshake under way (`handshake_on`).
 """
 
 from __future__ import annotations
@@ -75,13 +77,17 @@ class Context(ssl.SSLContext):
 
 
 def alert(made: socket.socket, words: bytes) -> None:
-    """The last words of a handshake. Where there are none, the other end did not speak TLS; it may know what these mean."""
+    """The last words of a handshake. Where there are none, the other end did not speak TLS; it may
+    know what these mean.
+    """
     with contextlib.suppress(OSError):
         socket.socket.send(made, words or ALERT)  # past the layer of TLS, if there is one
 
 
 class Tls(Struct, frozen=True):
-    """Files in PEM: the authority that signed every node's certificate, this node's certificate, its key."""
+    """Files in PEM: the authority that signed every node's certificate, this node's certificate,
+    its key.
+    """
 
     ca: str
     cert: str
@@ -113,7 +119,9 @@ def contexts(tls: Tls, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def tls_context(tls: Tls, server: bool) -> ssl.SSLContext:
-    """Both sides show a certificate of the same authority; the name in it is checked against who it says to be."""
+    """Both sides show a certificate of the same authority; the name in it is checked against who it
+    says to be.
+    """
     made = Context(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)  # and no authority but ours
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.check_hostname = False  # a node's name is no host's name; `misnamed` checks it
@@ -252,7 +260,9 @@ def reason(problem: BaseException) -> str:
 
 
 def refuses_us(problem: BaseException | None) -> bool:
-    """Has the other end said that our certificate is not good? It is who it should be, for we have accepted its own."""
+    """Has the other end said that our certificate is not good? It is who it should be, for we have
+    accepted its own.
+    """
     return isinstance(problem, ssl.SSLError) and problem.reason in ALERTS
 
 

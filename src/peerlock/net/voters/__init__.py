@@ -1,1 +1,3 @@
-"""A voter as a server: `server`, its `connection`s, its `record_file`, and the `replacement` of a voter by another."""
+"""A voter as a server: `server`, its `connection`s, its `record_file`, and the `replacement` of a
+voter by another.
+"""

@@ -1,8 +1,10 @@
-"""Connections to and between voters: frames in envelopes over TCP, with TLS where there is a certificate.
+"""Connections to and between voters: frames in envelopes over TCP, with TLS where there is a
+certificate.
 
-A side that wants to say something dials, and dials again when the connection breaks. What is said while it is broken is lost:
-everything here is said again when it matters. The first frame each way is a `VoterHello`; a line whose other end is not
-who it should be, or says what makes no sense, is closed with a sentence in the log of both.
+A side that wants to say something dials, and dials again when the connection breaks. What is said
+while it is broken is lost: everything here is said again when it matters. The first frame each way
+is a `VoterHello`; a line whose other end is not who it should be, or says what makes no sense, is
+closed with a sentence in the log of both.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     peerlock voter 1 <sha256 of the next line>
     {"group":"shop","name":"anna","counter":17,"seen":{"ben":12},"record":{...}}
 
-The file is replaced as a whole, so a crash leaves the old one or the new one. Anything else in it is damage, and a
-voter does not start from damage: what it has promised is not known any more. `counter` goes up with each writing and
-is part of whatever the voter says; `seen` are the highest counters of the others. So a record that was restored from
-a copy is found out by voters that have heard of a later one.
+The file is replaced as a whole, so a crash leaves the old one or the new one. Anything else in it
+is damage, and a voter does not start from damage: what it has promised is not known any more.
+`counter` goes up with each writing and is part of whatever the voter says; `seen` are the highest
+counters of the others. So a record that was restored from a copy is found out by voters that have
+heard of a later one.
 """
 
 from __future__ import annotations

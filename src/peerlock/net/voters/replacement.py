@@ -1,7 +1,8 @@
 """The operator's order: another voter in the place of a dead one.
 
-`peerlock voters replace` asks one voter after the other (`replace_voter`). The one that is asked (`Replacements`) looks first
-whether the new voter is there (`VisitingPeer`), for one that nobody reaches would cost the majority; then the voters decide it.
+`peerlock voters replace` asks one voter after the other (`replace_voter`). The one that is asked
+(`Replacements`) looks first whether the new voter is there (`VisitingPeer`), for one that nobody
+reaches would cost the majority; then the voters decide it.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ class Replacements:
         voter_server.spawn(self.carry_out(WantedVoters(connection, order, tuple(before.items()), voters)))
 
     async def carry_out(self, wanted: WantedVoters) -> None:
-        """If the new voter is there, and is who it should be: one that nobody reaches would cost the majority."""
+        """If the new voter is there, and is who it should be: one that nobody reaches would cost
+        the majority.
+        """
         voter_server, connection, order = self.voter_server, wanted.connection, wanted.order
         where = parse_address(order.new, order.address)
         try:

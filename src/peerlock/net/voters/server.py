@@ -1,7 +1,7 @@
 """A voter as a server: its record, its connections and its clock.
 
-It runs in the heartbeat thread of the node whose name is among the voters (`net/registries/quorum.py`), or in a process of
-its own (`peerlock node --voter`).
+It runs in the heartbeat thread of the node whose name is among the voters
+(`net/registries/quorum.py`), or in a process of its own (`peerlock node --voter`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class VoterServer(VoterPeer):
         bind: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Its clock does not count suspension: promises may become longer by that, and never shorter."""
+        """Its clock does not count suspension: promises may become longer by that, and never
+        shorter.
+        """
         self.group, self.name, self.tls, self.lease_s, self.clock = group, name, tls, lease_s, clock
         self.where = parse_address(name, dict(voters)[name])
         self.source = bind
@@ -129,13 +131,15 @@ class VoterServer(VoterPeer):
                 self.reconnectors[name] = Reconnector(self, name, where, self.spawn)
 
     def start_if_cleared(self) -> None:
-        """A voter votes when enough of the others have confirmed that its record is not an old copy."""
+        """A voter votes when enough of the others have confirmed that its record is not an old
+        copy.
+        """
         if self.driver is not None or self.refused or self.retry is not None:
             return
         decided = self.stored.record.decided
         if decided.epoch == 0:
-            # The beginning of a group, or of a voter in one that there is already: that must be told apart. So all
-            # begin together.
+            # The beginning of a group, or of a voter in one that there is already: that must be
+            # told apart. So all begin together.
             if self.at_first < {name for name, _ in self.known if name != self.name}:
                 return
         else:
@@ -199,7 +203,8 @@ class VoterServer(VoterPeer):
     def trusts(self, connection: VoterConnection, envelope: Envelope) -> bool:
         """Is the other's record as new as what it has said before, and is ours?
 
-        One start of a voter has several lines, and what it says on them may overtake each other; so only its first word counts.
+        One start of a voter has several lines, and what it says on them may overtake each other; so
+        only its first word counts.
         """
         known = self.runs.setdefault(connection.name, set())
         if connection.run not in known and envelope.counter < self.seen.get(connection.name, 0):
@@ -266,14 +271,18 @@ class VoterServer(VoterPeer):
             self.members[peer] = connection
 
     def on_news(self, view: View) -> None:
-        """Before it votes: what was decided while it was away, which may name other voters to be asked."""
+        """Before it votes: what was decided while it was away, which may name other voters to be
+        asked.
+        """
         if view.epoch > self.stored.record.decided.epoch:
             self.save(VoterRecord(view))
             self.redial()
         self.start_if_cleared()
 
     def cannot_write(self, problem: RegistryError) -> None:
-        """A disk that is full may have room again: then this voter starts again, from what is on it."""
+        """A disk that is full may have room again: then this voter starts again, from what is on
+        it.
+        """
         self.complain(f"{problem} The voter {self.name} does not vote until it can.")
         self.driver = None
         if self.retry is None:

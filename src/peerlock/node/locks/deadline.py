@@ -8,8 +8,9 @@ from math import inf
 class Deadline:
     """One number, read at each grant and each check of a hold.
 
-    The node's thread sets it and ends it. The heartbeat thread may extend it while the node's thread is busy, so a lease that
-    is renewed in time does not end because an event loop is. Infinity: the registry gives no leases, or nothing may be held.
+    The node's thread sets it and ends it. The heartbeat thread may extend it while the node's
+    thread is busy, so a lease that is renewed in time does not end because an event loop is.
+    Infinity: the registry gives no leases, or nothing may be held.
     """
 
     __slots__ = ("until",)
@@ -18,7 +19,9 @@ class Deadline:
         self.until = inf
 
     def expired(self, now: float) -> bool:
-        """May nothing be held any more? (`LocalLock.acquire` and `release`, and the fast way of asyncio, compare in place.)"""
+        """May nothing be held any more? (`LocalLock.acquire` and `release`, and the fast way of
+        asyncio, compare in place.)
+        """
         return now >= self.until
 
     def extend(self, until: float, now: float) -> None:

@@ -52,7 +52,8 @@ class Delivery:
         try:
             local_lock.hear(session.number, message.clock, body, message.seq, table.now)
         except (AssertionError, LookupError) as problem:
-            # Well-formed nonsense. It may have left the algorithm in any state: a new epoch starts it afresh.
+            # Well-formed nonsense. It may have left the algorithm in any state: a new epoch starts
+            # it afresh.
             table.request_epoch()
             raise ProtocolError(
                 f"{local_lock.wire_algorithm.name} cannot be told {body} by {session.peer}: {problem}"

@@ -1,17 +1,18 @@
 """One lock at one node: its waiters here, its holder, and its part in the group.
 
-For each lock a node makes one request at a time, however many callers wait here. Local waiters queue behind it, first come
-first served, and local readers share it. When a hold ends and another local waiter wants the lock in the same mode, it is
-granted without a message. While another node is known to ask, that happens at most `local_grants` times in a row: then the
-node leaves the critical section and asks again like every other node.
+For each lock a node makes one request at a time, however many callers wait here. Local waiters
+queue behind it, first come first served, and local readers share it. When a hold ends and another
+local waiter wants the lock in the same mode, it is granted without a message. While another node is
+known to ask, that happens at most `local_grants` times in a row: then the node leaves the critical
+section and asks again like every other node.
 
-A `Ticket` is one request and what became of it. Whoever made the ticket owns the lock while its state is HELD; no thread
-and no task does. A ticket that is cancelled while it waits leaves the queue, and its request is adopted by the next
-local waiter. The papers have no way to take a request back, so if no other caller waits, the lock is left as soon as it
-is entered (`Participant.settle`).
+A `Ticket` is one request and what became of it. Whoever made the ticket owns the lock while its
+state is HELD; no thread and no task does. A ticket that is cancelled while it waits leaves the
+queue, and its request is adopted by the next local waiter. The papers have no way to take a request
+back, so if no other caller waits, the lock is left as soon as it is entered (`Participant.settle`).
 
-A local lock is a participant with its waiters. It is also the `Out` of its algorithm: what the algorithm sends goes out
-with the lock's name, the epoch and the clock.
+A local lock is a participant with its waiters. It is also the `Out` of its algorithm: what the
+algorithm sends goes out with the lock's name, the epoch and the clock.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ MAX_UNACKED = 50_000  # messages that a peer has not acknowledged: nothing more 
 class LocalLock(ToldToTheSuccessor):
     """One lock at this node, with its waiters.
 
-    **A round trip that changes nothing is not made twice.** An algorithm is a pure state machine. If a request was
-    granted at once, the release ended at once, nothing was sent and the state is what it was before, then the same
-    request will do the same again, until the algorithm is told something. Such a lock is `free`: it grants and takes
-    back without asking the algorithm, and makes up for the request (`catch_up`) when something comes. States are compared
-    only after a round trip that sent nothing (`quiet`): where others compete, that would be in vain.
+    **A round trip that changes nothing is not made twice.** An algorithm is a pure state machine.
+    If a request was granted at once, the release ended at once, nothing was sent and the state is
+    what it was before, then the same request will do the same again, until the algorithm is told
+    something. Such a lock is `free`: it grants and takes back without asking the algorithm, and
+    makes up for the request (`catch_up`) when something comes. States are compared only after a
+    round trip that sent nothing (`quiet`): where others compete, that would be in vain.
     """
 
     __slots__ = (
@@ -78,7 +80,9 @@ class LocalLock(ToldToTheSuccessor):
     # -- the algorithm's `Out` -------------------------------------------------------------------------
 
     def send(self, to: NodeId, message: Wire, body: Raw | None = None) -> None:
-        """`body` is what the message is packed to, if that is known: then it is not done again for each addressee."""
+        """`body` is what the message is packed to, if that is known: then it is not done again for
+        each addressee.
+        """
         table = self.table
         if self.successor is not None and to != self.successor and self.withholds(to, message):
             return
@@ -184,7 +188,9 @@ class LocalLock(ToldToTheSuccessor):
                 table.effects.append(MaySpin(self))
 
     def due_at(self) -> float:
-        """When a waiter of this node is likely to be granted the lock: after as long as the last time."""
+        """When a waiter of this node is likely to be granted the lock: after as long as the last
+        time.
+        """
         return self.asked_at + self.waited if self.queue else inf
 
     def ask_at_once(self, mode: Mode) -> None:
@@ -223,7 +229,9 @@ class LocalLock(ToldToTheSuccessor):
         )
 
     def release(self, ticket: Ticket, now: float) -> None:
-        """The end of a hold. The caller has checked that it is one. If the lease is over, it is not: it is lost."""
+        """The end of a hold. The caller has checked that it is one. If the lease is over, it is
+        not: it is lost.
+        """
         table = self.table
         table.now = now
         if now >= table.deadline.until:

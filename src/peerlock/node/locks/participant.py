@@ -1,21 +1,23 @@
 """One lock at one node: what its users want, and the algorithm that gets it for them.
 
-The users want the lock, have it, or neither: `want` and `has`. The algorithm of the epoch is idle, asked, inside or ending:
-`at`. `settle` makes the two agree, one step after the other, and is called after each change of either. So three cases need
-no code of their own: a release during a view change, a request that no caller waits for any more, and a request in another
-mode. The wish is noted, and as soon as an epoch runs, `settle` acts on it.
+The users want the lock, have it, or neither: `want` and `has`. The algorithm of the epoch is idle,
+asked, inside or ending: `at`. `settle` makes the two agree, one step after the other, and is called
+after each change of either. So three cases need no code of their own: a release during a view
+change, a request that no caller waits for any more, and a request in another mode. The wish is
+noted, and as soon as an epoch runs, `settle` acts on it.
 
     want, not has, at idle       ask the algorithm
     want, not has, at inside     the lock is ours: grant it, if this node may hold
     not want,      at inside     no caller wants it any more: leave
     has                          nothing to do until the users release
 
-`clock` is the lower half of the fence: a Lamport clock that rides on every message of this lock and goes up by one with each
-grant. Two holds of one epoch that exclude each other are linked by messages (the token, the last permission), so the later
-one has the larger clock. A new epoch starts again from 0, and the epoch is the upper half of the fence.
+`clock` is the lower half of the fence: a Lamport clock that rides on every message of this lock and
+goes up by one with each grant. Two holds of one epoch that exclude each other are linked by
+messages (the token, the last permission), so the later one has the larger clock. A new epoch starts
+again from 0, and the epoch is the upper half of the fence.
 
-`may_hold` stands for what a node must make sure of before it acts on what its algorithm says: no view without this node is
-decided meanwhile. Each registry makes sure of it in its own way.
+`may_hold` stands for what a node must make sure of before it acts on what its algorithm says: no
+view without this node is decided meanwhile. Each registry makes sure of it in its own way.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ Settled: TypeAlias = (
 def shape_for(spec: AlgorithmSpec, me: NodeId, size: int, home: NodeId) -> Shape:
     """The members 1 to `size` in the shape that an algorithm needs.
 
-    Everybody sees them in its own order, those after itself first. Where the papers say "for all j", whoever comes first
-    would else be the same for all: of the nodes that a holder of Suzuki's and Kasami's privilege finds waiting, the one
-    with the lowest number.
+    Everybody sees them in its own order, those after itself first. Where the papers say "for all
+    j", whoever comes first would else be the same for all: of the nodes that a holder of Suzuki's
+    and Kasami's privilege finds waiting, the one with the lowest number.
     """
     if spec.needs.shape is Ring:
         return Ring(left=(me - 2) % size + 1, right=me % size + 1, home=home)
@@ -82,7 +84,9 @@ class Participant:
         self.clock = 0
 
     def settle(self, may_hold: bool, out: Out[Any]) -> Settled:
-        """Make algorithm and users agree. Only while an epoch runs. `out` tells the participant of `enter` and `idle`."""
+        """Make algorithm and users agree. Only while an epoch runs. `out` tells the participant of
+        `enter` and `idle`.
+        """
         while not self.has:
             if self.at == "inside":
                 if self.want == self.mode:

@@ -1,17 +1,18 @@
-"""Which node is told of a request first. A heuristic: without it a lock works the same, with more messages.
+"""Which node is told of a request first. A heuristic: without it a lock works the same, with more
+messages.
 
-Suzuki and Kasami send a request to all nodes, since no node knows where the privilege is. But a node
-that has just passed the privilege on knows, for a moment: the addressee has it, and then the first node
-of the queue that went along, the *successor*. Where all members want a lock all the time, each asks
-again right after it has passed the lock on. Then the request goes to the successor at once. It goes to
-the others only if it was not granted within the time that all members need for a turn each: a
-millisecond with five members. Where turns take longer, all are told at once.
+Suzuki and Kasami send a request to all nodes, since no node knows where the privilege is. But a
+node that has just passed the privilege on knows, for a moment: the addressee has it, and then the
+first node of the queue that went along, the *successor*. Where all members want a lock all the
+time, each asks again right after it has passed the lock on. Then the request goes to the successor
+at once. It goes to the others only if it was not granted within the time that all members need for
+a turn each: a millisecond with five members. Where turns take longer, all are told at once.
 
-An entry then costs two messages instead of N, and wakes one process needlessly instead of N - 2. To the
-algorithm that is a slow network. A withheld request is dropped when it is granted: a request that no
-node waits for any more says nothing (`Grant.successor` is an algorithm's promise of that; most
-algorithms do not give it). If the successor has passed the lock on before the request arrives, the
-request waits for that millisecond.
+An entry then costs two messages instead of N, and wakes one process needlessly instead of N - 2. To
+the algorithm that is a slow network. A withheld request is dropped when it is granted: a request
+that no node waits for any more says nothing (`Grant.successor` is an algorithm's promise of that;
+most algorithms do not give it). If the successor has passed the lock on before the request arrives,
+the request waits for that millisecond.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 ENABLED = True
 SUCCESSOR_KNOWN_S = 0.0001  # after it has passed a lock on a node knows where it is
-# Turns that take so many times as long as all members need: then telling the successor first gains nothing.
+# Turns that take so many times as long as all members need: then telling the successor first gains
+# nothing.
 SLOW_TURN_FACTOR = 4
 SMALL_GROUP_MEMBERS = 3  # members: too few to spare messages
 
@@ -51,12 +53,16 @@ class ToldToTheSuccessor(Participant):
         raise NotImplementedError
 
     def still_the_successor(self, now: float) -> None:
-        """Not for long, for later on others may have it; and where turns are slow, nothing is gained by telling it alone."""
+        """Not for long, for later on others may have it; and where turns are slow, nothing is
+        gained by telling it alone.
+        """
         if now > self.left_at + SUCCESSOR_KNOWN_S or self.waited > SLOW_TURN_FACTOR * self.table.withhold_s:
             self.successor = None
 
     def withholds(self, to: NodeId, message: Wire) -> bool:
-        """A request, and the successor hears of it. In a trace there is everything that the algorithm says."""
+        """A request, and the successor hears of it. In a trace there is everything that the
+        algorithm says.
+        """
         table = self.table
         successor = table.sessions[self.successor or 0]
         if (
@@ -74,8 +80,8 @@ class ToldToTheSuccessor(Participant):
         return True
 
     def withheld_until(self) -> float:
-        """When the others are told. Not before twice the time that the last wait took: where turns are slow for a while,
-        telling everybody would make them slower still.
+        """When the others are told. Not before twice the time that the last wait took: where turns
+        are slow for a while, telling everybody would make them slower still.
         """
         return self.left_at + max(self.table.withhold_s, 2 * self.waited)
 

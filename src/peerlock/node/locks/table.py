@@ -1,8 +1,9 @@
 """The lock table: all locks of one node, by name.
 
-A lock that was never used costs nothing, and idle locks are forgotten with the epoch. Each lock is a `LocalLock`
-(`local_lock.py`). Here is what all of them share: the epoch and its members, whether this node may hold locks and until when,
-the peers that get a write after the current event, and the counters.
+A lock that was never used costs nothing, and idle locks are forgotten with the epoch. Each lock is
+a `LocalLock` (`local_lock.py`). Here is what all of them share: the epoch and its members, whether
+this node may hold locks and until when, the peers that get a write after the current event, and the
+counters.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class LockTable:
     # -- locks ---------------------------------------------------------------------------------------
 
     def local_lock(self, name: str, wanted: WireAlgorithm) -> LocalLock:
-        """The local lock of that name; the algorithm is the one the group uses for it, else the one that is wanted."""
+        """The local lock of that name; the algorithm is the one the group uses for it, else the one
+        that is wanted.
+        """
         local_lock = self.locks.get(name)
         if local_lock is None:
             opening = self.opening.get(name)
@@ -100,7 +103,9 @@ class LockTable:
             local_lock.algorithm.after(older)
 
     def home(self, name: str) -> NodeId:
-        """Where a token starts when nobody is inside: the same for all members, another one for each lock."""
+        """Where a token starts when nobody is inside: the same for all members, another one for
+        each lock.
+        """
         return crc32(name.encode()) % (len(self.sessions) - 1) + 1
 
     def set_open(self) -> None:
@@ -196,7 +201,9 @@ class LockTable:
             local_lock.settled(now)
 
     def clocks_run_out(self) -> bool:
-        """Is a clock so near its end that a new epoch is needed? Looked at before it could have got there unseen."""
+        """Is a clock so near its end that a new epoch is needed? Looked at before it could have got
+        there unseen.
+        """
         if self.grants - self.looked < CLOCK_CHECK_GRANTS:
             return False
         self.looked = self.grants
@@ -236,15 +243,17 @@ class LockTable:
         self.running = self.open = False
 
     def drop(self, why: str) -> None:
-        """The group goes on without this node: nothing is held any more; callers that wait, wait for the next group."""
+        """The group goes on without this node: nothing is held any more; callers that wait, wait
+        for the next group.
+        """
         self.wedge()
         self.lose(why)
         for local_lock in self.locks.values():
             local_lock.drop()
 
     def lose(self, why: str) -> int:
-        """Others may hold from now on what was held here. All holds are marked before the first holder is woken. How many
-        there were.
+        """Others may hold from now on what was held here. All holds are marked before the first
+        holder is woken. How many there were.
         """
         ending = "It was held until now; others may hold it from now on."
         losses = self.losses
@@ -255,7 +264,9 @@ class LockTable:
         return self.losses - losses
 
     def abandon(self, why: str) -> None:
-        """Nothing that is known here can be relied upon: the holders lose their locks, and everything else is forgotten."""
+        """Nothing that is known here can be relied upon: the holders lose their locks, and
+        everything else is forgotten.
+        """
         self.effects[:] = [effect for effect in self.effects if type(effect) is Wake]
         self.wedge()
         self.lose(why)
@@ -296,7 +307,9 @@ NOTHING = LockStart(0, {}, [])
 
 
 def opened(reports: Iterable[tuple[NodeId, tuple[LockReport, ...]]]) -> dict[str, LockStart]:
-    """From what each lock starts: the algorithm of a member that is inside, else of the first that waits."""
+    """From what each lock starts: the algorithm of a member that is inside, else of the first that
+    waits.
+    """
     found: dict[str, LockStart] = {}
     for number, locks in reports:
         for report in locks:
@@ -304,7 +317,8 @@ def opened(reports: Iterable[tuple[NodeId, tuple[LockReport, ...]]]) -> dict[str
             if opening is None:
                 opening = found[report.lock] = LockStart(report.algorithm, {}, [])
             if not is_known_algorithm(report.algorithm):
-                # An algorithm that this node does not know: the lock cannot be used here, and the others can.
+                # An algorithm that this node does not know: the lock cannot be used here, and the
+                # others can.
                 opening.unknown = True
                 continue
             if not is_known_algorithm(opening.algorithm):
@@ -327,10 +341,11 @@ def opened(reports: Iterable[tuple[NodeId, tuple[LockReport, ...]]]) -> dict[str
 
 
 class Disputed(State):
-    """In the place of an algorithm that cannot start: two members report to be inside, and one of them lies.
+    """In the place of an algorithm that cannot start: two members report to be inside, and one of
+    them lies.
 
-    Nobody can know which. So nobody enters in this epoch; a member that is inside stays until it leaves. The other locks
-    go on, and the next epoch starts from what is reported then.
+    Nobody can know which. So nobody enters in this epoch; a member that is inside stays until it
+    leaves. The other locks go on, and the next epoch starts from what is reported then.
     """
 
     inside: bool

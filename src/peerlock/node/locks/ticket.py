@@ -22,7 +22,9 @@ class Limits(Struct, frozen=True):
 
 
 class Ticket:
-    """One wish for a lock. Shells build on it; `woken` is called when a waiting or a held one changes its state."""
+    """One wish for a lock. Shells build on it; `woken` is called when a waiting or a held one
+    changes its state.
+    """
 
     # Defaults of the class and no __init__: making one is part of every entry.
     mode: Mode = "write"

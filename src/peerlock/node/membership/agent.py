@@ -1,4 +1,5 @@
-"""A member's side of registries with leases: when it sends a heartbeat, and which members it must reach before it is admitted.
+"""A member's side of registries with leases: when it sends a heartbeat, and which members it must
+reach before it is admitted.
 
 `QuorumAgent` and `StoreAgent` have one interface to the shells:
 
@@ -10,8 +11,8 @@
 
 They ask of the shell: learned(view), leased(until), dial_early(peers).
 
-A heartbeat is due every quarter of a lease, so two may be lost and the lease still runs on. A node that is not a member yet
-sends heartbeats more often.
+A heartbeat is due every quarter of a lease, so two may be lost and the lease still runs on. A node
+that is not a member yet sends heartbeats more often.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class AgentIO(Protocol):
         ...
 
     def may_send_heartbeat(self) -> bool:
-        """Has the node answered of late? One that hangs loses its locks instead of keeping them from everybody."""
+        """Has the node answered of late? One that hangs loses its locks instead of keeping them
+        from everybody.
+        """
         ...
 
 

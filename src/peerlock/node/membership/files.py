@@ -1,6 +1,7 @@
 """What the registry of one host needs of a file system.
 
-`net/registries/group_directory.py` is the real one, `check/protocols/disk.py` the model that the checker explores.
+`net/registries/group_directory.py` is the real one, `check/protocols/disk.py` the model that the
+checker explores.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ File: TypeAlias = Any  # an open file; locks belong to it and last until it is c
 
 
 class Files(Protocol):
-    """The calls of a file system that the protocol uses, on paths like `views/7`. Any of them may raise `OSError`."""
+    """The calls of a file system that the protocol uses, on paths like `views/7`. Any of them may
+    raise `OSError`.
+    """
 
     def names(self, directory: str) -> list[str]: ...
 
@@ -62,7 +65,9 @@ class Files(Protocol):
         """A file that is missing is no error."""
 
     def ended(self, file: File) -> bool:
-        """Ends the process groups that worked under the locks of a dead member. True: none of them is left."""
+        """Ends the process groups that worked under the locks of a dead member. True: none of them
+        is left.
+        """
         ...
 
 

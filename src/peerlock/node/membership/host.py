@@ -1,7 +1,8 @@
-"""The registry of one host as a protocol over a file system: which files a member makes, locks, syncs and removes.
+"""The registry of one host as a protocol over a file system: which files a member makes, locks,
+syncs and removes.
 
-A group on one host is a directory. Its registry has no process of its own: every member runs this protocol, and the
-kernel arbitrates. In the directory:
+A group on one host is a directory. Its registry has no process of its own: every member runs this
+protocol, and the kernel arbitrates. In the directory:
 
     members/ID      One file per incarnation, never used again. Two bytes of it carry locks.
                     Byte 0, *alive*: locked by the member from before the file appears until its process ends. A process
@@ -15,28 +16,34 @@ kernel arbitrates. In the directory:
     drafts/         Files that are not complete yet. Each is locked by its writer. A draft that another process removed
                     before its writer could lock it is written again.
 
-Each rule below is one method or one line, named in the list. `peerlock check-registries` explores this class, as it ships, over
-a model of the file system (`check/protocols/disk.py`), in every interleaving, with crashes, failing calls and loss of power,
-with all rules and without each of them.
+Each rule below is one method or one line, named in the list. `peerlock check-registries` explores
+this class, as it ships, over a model of the file system (`check/protocols/disk.py`), in every
+interleaving, with crashes, failing calls and loss of power, with all rules and without each of
+them.
 
-1. *A member's file is locked before it is seen.* It is written as a draft and renamed into members/. A file that appears
-   there without its lock would be a dead member's, and could be removed under a live one.
-2. *A member is durable before it asks to join.* Else a view may survive a loss of power that names a member whose
-   file does not, and no file proves that member dead.
+1. *A member's file is locked before it is seen.* It is written as a draft and renamed into
+   members/. A file that appears there without its lock would be a dead member's, and could be
+   removed under a live one.
+2. *A member is durable before it asks to join.* Else a view may survive a loss of power that names
+   a member whose file does not, and no file proves that member dead.
 3. *A missing file proves nothing.* Only a lock that can be taken proves a death.
 4. *One view per epoch.* A view is put in its place by link(2), which fails if there is one already.
-5. *A view is durable before it is used*, by the member that decides it and by each member that reads it: its content
-   before the link, its directory entry after. Else an epoch, and its fences, may come a second time.
-6. *An epoch that was decided long ago stays decided.* Old views are removed, so a slow member may link a view of an old
-   epoch again. Only the view with the largest number is ever read.
-7. *Lock, then look.* A member that wants to hold locks its *holding* byte and then reads the newest view. A member that
-   excludes it takes the same lock shared and then decides, and releases the lock after that.
-8. *The wish to join goes first.* A process that excludes a member removes its file in joining/ before it decides, so no
-   later view admits that incarnation again.
-9. *Garbage is proved to be garbage.* A member's file is removed when the member is dead, was dead and had no file in
-   joining/ in an earlier epoch, and the newest view is without it. Then nothing can bring it back.
-10. *A member's file is where it was*, and so is the newest view that it knows, or a newer one. A member that does not find
-    them has lost its group: the directory, or what is in it, was removed, moved or replaced. It may not hold anything.
+5. *A view is durable before it is used*, by the member that decides it and by each member that
+   reads it: its content before the link, its directory entry after. Else an epoch, and its fences,
+   may come a second time.
+6. *An epoch that was decided long ago stays decided.* Old views are removed, so a slow member may
+   link a view of an old epoch again. Only the view with the largest number is ever read.
+7. *Lock, then look.* A member that wants to hold locks its *holding* byte and then reads the newest
+   view. A member that excludes it takes the same lock shared and then decides, and releases the
+   lock after that.
+8. *The wish to join goes first.* A process that excludes a member removes its file in joining/
+   before it decides, so no later view admits that incarnation again.
+9. *Garbage is proved to be garbage.* A member's file is removed when the member is dead, was dead
+   and had no file in joining/ in an earlier epoch, and the newest view is without it. Then nothing
+   can bring it back.
+10. *A member's file is where it was*, and so is the newest view that it knows, or a newer one. A
+    member that does not find them has lost its group: the directory, or what is in it, was removed,
+    moved or replaced. It may not hold anything.
 """
 
 from __future__ import annotations
@@ -136,7 +143,9 @@ class HostMember(Proofs):
         self.files.close(self.files.create(path_of("joining", self.me.id)))
 
     def stands(self) -> bool:
-        """Is the group where we joined it? Our own file is gone if we were excluded; then the newest view says so."""
+        """Is the group where we joined it? Our own file is gone if we were excluded; then the
+        newest view says so.
+        """
         if self.me is None:
             return True
         try:
@@ -148,11 +157,15 @@ class HostMember(Proofs):
         return newest is not None and newest.epoch >= self.highest and self.me not in newest.members
 
     def has_gone_on(self) -> bool:
-        """The newest view that this member knows is gone: because newer ones have taken its place, or it was removed."""
+        """The newest view that this member knows is gone: because newer ones have taken its place,
+        or it was removed.
+        """
         return max(self.epochs(), default=0) >= self.highest
 
     def put_away(self) -> None:
-        """This incarnation is over. While the newest view has it, its file stays: it proves that the member is dead."""
+        """This incarnation is over. While the newest view has it, its file stays: it proves that
+        the member is dead.
+        """
         me, self.me = self.me, None
         if me is None:
             return
@@ -261,7 +274,9 @@ class HostMember(Proofs):
         return epochs[-1] == epoch
 
     def change(self, even_if_the_same: bool = False, without: frozenset[int] = frozenset()) -> View | None:
-        """A view of all that are alive and want to be in it. The newest view, whichever member decided it."""
+        """A view of all that are alive and want to be in it. The newest view, whichever member
+        decided it.
+        """
         for _ in range(TRIES):
             newest = self.newest()
             epoch, members = (newest.epoch, newest.members) if newest else (0, ())
@@ -330,7 +345,9 @@ class HostMember(Proofs):
         return found
 
     def exclude(self, peers: tuple[Peer, ...]) -> tuple[View | None, tuple[Peer, ...]]:
-        """A view without those that are dead, or hold nothing. The newest view, and those that have to stay."""
+        """A view without those that are dead, or hold nothing. The newest view, and those that have
+        to stay.
+        """
         proofs: list[File] = []
         stay: list[Peer] = []
         without: set[int] = set()
@@ -350,7 +367,9 @@ class HostMember(Proofs):
     # -- tidying up --------------------------------------------------------------------------------------
 
     def tidy(self, view: View, excluded: list[int]) -> None:
-        """Remove what nobody needs any more. A failure here loses nothing: the next view tries again."""
+        """Remove what nobody needs any more. A failure here loses nothing: the next view tries
+        again.
+        """
         with contextlib.suppress(OSError):
             for incarnation in excluded:
                 if self.me is None or incarnation != self.me.id:
@@ -365,9 +384,10 @@ class HostMember(Proofs):
     def sweep(self, newest: View) -> None:
         """Remove what dead processes have left behind.
 
-        A process that admits a member has read the newest view and then seen the member's file in joining/. So if a dead
-        member has no file there in one epoch, and another epoch was decided since, no process can admit it any more.
-        It must be dead when joining/ is looked at: a live member may still ask.
+        A process that admits a member has read the newest view and then seen the member's file in
+        joining/. So if a dead member has no file there in one epoch, and another epoch was decided
+        since, no process can admit it any more. It must be dead when joining/ is looked at: a live
+        member may still ask.
         """
         files = self.files
         known = {peer.id for peer in newest.members} | ({self.me.id} if self.me is not None else set())

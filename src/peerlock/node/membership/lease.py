@@ -1,9 +1,10 @@
 """A member's lease: for how long it may hold what its algorithm has granted.
 
-A heartbeat is sent to all voters (or to a store). Each voter that confirms it promises not to exclude this member for D,
-measured on the voter's clock from the arrival of the heartbeat. With a majority the lease runs until D after the heartbeat
-was *sent*, on the member's clock. Clock rates differ by at most RHO, so the lease is made shorter by RHO and the promise
-longer: when a promise ends, all leases that rest on it have ended before.
+A heartbeat is sent to all voters (or to a store). Each voter that confirms it promises not to
+exclude this member for D, measured on the voter's clock from the arrival of the heartbeat. With a
+majority the lease runs until D after the heartbeat was *sent*, on the member's clock. Clock rates
+differ by at most RHO, so the lease is made shorter by RHO and the promise longer: when a promise
+ends, all leases that rest on it have ended before.
 
     member   sent |-------- D (1 - RHO) --------| the lease ends
     voter         came |------------ D (1 + RHO) ------------| the promise ends
@@ -16,9 +17,10 @@ from typing import Any, TypeAlias
 
 from peerlock.contract import State
 
-# Clock rates are within 1 ± RHO. Quartz is wrong by a twentieth of a percent at most. But a time service corrects a clock by
-# letting it run fast or slow, chrony by up to 8.3 % unless told otherwise, and the monotonic clocks follow. Linux bounds that:
-# it lets no clock be slewed by more than 11 %.
+# Clock rates are within 1 ± RHO. Quartz is wrong by a twentieth of a percent at most. But a time
+# service corrects a clock by letting it run fast or slow, chrony by up to 8.3 % unless told
+# otherwise, and the monotonic clocks follow. Linux bounds that: it lets no clock be slewed by more
+# than 11 %.
 RHO = 0.11
 REMEMBERED = 8  # heartbeats without an answer
 

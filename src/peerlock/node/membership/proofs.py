@@ -1,4 +1,6 @@
-"""What the locks on members' files prove: that a member is dead, or that it holds nothing and cannot begin to."""
+"""What the locks on members' files prove: that a member is dead, or that it holds nothing and
+cannot begin to.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ class Proofs:
         self.files = files
 
     def locked(self, id: int, byte: int) -> File | None:
-        """The file of a member, with a shared lock on that byte; None: the member has it locked, or has no file."""
+        """The file of a member, with a shared lock on that byte; None: the member has it locked, or
+        has no file.
+        """
         file = self.files.open(path_of("members", id))
         if file is None:
             return None
@@ -29,7 +33,9 @@ class Proofs:
         return None
 
     def dead(self, id: int) -> File | None:
-        """The lock that proves it; None: alive, or unknown. What worked under its locks is ended first."""
+        """The lock that proves it; None: alive, or unknown. What worked under its locks is ended
+        first.
+        """
         file = self.locked(id, ALIVE)
         if file is None:
             return None
@@ -57,7 +63,9 @@ class Proofs:
             return None
 
     def idle(self, id: int) -> File | None:
-        """The lock that proves that a live member holds nothing, and cannot begin to; None: it may, or is dead."""
+        """The lock that proves that a live member holds nothing, and cannot begin to; None: it may,
+        or is dead.
+        """
         file = self.locked(id, HOLDING)
         if file is None:
             return None

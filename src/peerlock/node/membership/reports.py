@@ -1,4 +1,6 @@
-"""Reports that one frame has no room for: they go out in parts, and are put together before they are used."""
+"""Reports that one frame has no room for: they go out in parts, and are put together before they
+are used.
+"""
 
 from __future__ import annotations
 

@@ -1,31 +1,40 @@
 """The registry of a fixed list as a protocol: the papers' assumption, stated.
 
-Every node on the list is a member. A node that is down is waited for, as in the papers, until it is back or the operator
-says that it is dead. So no node ever has to guess, and a decision needs every node that is present.
+Every node on the list is a member. A node that is down is waited for, as in the papers, until it is
+back or the operator says that it is dead. So no node ever has to guess, and a decision needs every
+node that is present.
 
-Each node keeps a record: the newest epoch that it has heard of, the newest incarnation of every node, and which
-incarnations are *absent*. A node is absent if it has left, by its own word, or if the operator says that it is dead. The
-operator must be right: a node that is taken for dead and is not may hold a lock. And a node that was taken for dead may be
-started again only where it reaches the nodes that went on without it.
+Each node keeps a record: the newest epoch that it has heard of, the newest incarnation of every
+node, and which incarnations are *absent*. A node is absent if it has left, by its own word, or if
+the operator says that it is dead. The operator must be right: a node that is taken for dead and is
+not may hold a lock. And a node that was taken for dead may be started again only where it reaches
+the nodes that went on without it.
 
-Each rule below is one method or one line. `peerlock check-registries` explores this class, as it ships, in every interleaving
-of links, crashes, restarts and leaves, with all rules and without each of them.
+Each rule below is one method or one line. `peerlock check-registries` explores this class, as it
+ships, in every interleaving of links, crashes, restarts and leaves, with all rules and without each
+of them.
 
-1. *An epoch is durable before it is used*, by the node that decides it and by every node that learns it. Else it, and its
-   fences, may come a second time.
-2. *The first of the list decides*: of the nodes that are not absent, the one whose name comes first. So one node decides.
-3. *It decides when all agree*: it has a link to every node that is not absent, and each of them has told the same nodes to
-   be absent. Who is first changes only with who is absent.
+1. *An epoch is durable before it is used*, by the node that decides it and by every node that
+   learns it. Else it, and its fences, may come a second time.
+2. *The first of the list decides*: of the nodes that are not absent, the one whose name comes
+   first. So one node decides.
+3. *It decides when all agree*: it has a link to every node that is not absent, and each of them has
+   told the same nodes to be absent. Who is first changes only with who is absent.
 4. *A new epoch is larger* than any of which a node has told, also one that has gone since.
-5. *An incarnation is absent, not a name.* A node that starts again is present again, and old news about it is not heeded.
-6. *What is absent stays absent*: an incarnation that has left, or was said to be dead, is not let in any more. This is for
-   an operator who was wrong; while the operator is right the checker finds nothing without it.
-7. *An old incarnation is not let in*: one that is older than another of that name, of which any node has told.
-8. *A node tells what it knows on every new link*, and again whenever that changes. Else a node that was cut off waits for ever.
-9. *What a dead node decided alone is passed over.* A node that is said to be dead may have been the only one to know the
-   newest epochs. So the next epoch is larger by more than it can have decided.
-10. *A node that starts waits for the whole list.* Which nodes are absent it hears from a node that runs, or from the
-   operator, and never from its own record: while it was down they may have come back, and been told that it is dead.
+5. *An incarnation is absent, not a name.* A node that starts again is present again, and old news
+   about it is not heeded.
+6. *What is absent stays absent*: an incarnation that has left, or was said to be dead, is not let
+   in any more. This is for an operator who was wrong; while the operator is right the checker finds
+   nothing without it.
+7. *An old incarnation is not let in*: one that is older than another of that name, of which any
+   node has told.
+8. *A node tells what it knows on every new link*, and again whenever that changes. Else a node that
+   was cut off waits for ever.
+9. *What a dead node decided alone is passed over.* A node that is said to be dead may have been the
+   only one to know the newest epochs. So the next epoch is larger by more than it can have decided.
+10. *A node that starts waits for the whole list.* Which nodes are absent it hears from a node that
+   runs, or from the operator, and never from its own record: while it was down they may have come
+   back, and been told that it is dead.
 """
 
 from __future__ import annotations
@@ -102,7 +111,9 @@ class StaticMember:
         self.me = me
 
     def dial(self) -> None:
-        """A node that starts dials all others: one may still have a link to an earlier incarnation of this node."""
+        """A node that starts dials all others: one may still have a link to an earlier incarnation
+        of this node.
+        """
         for name in self.order:
             self.redial(name)
 
@@ -145,7 +156,9 @@ class StaticMember:
     # -- what the nodes tell each other ------------------------------------------------------------------
 
     def publish(self) -> None:
-        """What has changed is made durable, and then told. If it cannot be written, the caller tries again later."""
+        """What has changed is made durable, and then told. If it cannot be written, the caller
+        tries again later.
+        """
         if self.unsaved:
             self.out.write(self.record)
             self.unsaved = False
@@ -173,7 +186,9 @@ class StaticMember:
         self.publish()
 
     def heed(self) -> None:
-        """What the others have told of who is there and who is not, in the newest incarnation that any node knows of."""
+        """What the others have told of who is there and who is not, in the newest incarnation that
+        any node knows of.
+        """
         before = (self.absent(), dict(self.record.seen))
         gone: dict[str, int] = {}
         for state in self.told.values():
@@ -197,7 +212,9 @@ class StaticMember:
         return incarnation < self.record.seen.get(name, 0)
 
     def saw(self, name: str, incarnation: int) -> None:
-        """There is, or was, that incarnation. A node that is absent in an older one is not absent any more."""
+        """There is, or was, that incarnation. A node that is absent in an older one is not absent
+        any more.
+        """
         self.record.seen[name] = max(incarnation, self.record.seen.get(name, 0))
         if self.record.absent.get(name, incarnation) < incarnation:
             del self.record.absent[name]
@@ -222,7 +239,9 @@ class StaticMember:
         return peer.name in self.order and peer.id <= self.record.absent.get(peer.name, -1)
 
     def assume_dead(self, name: str) -> None:
-        """The operator says so, of the newest incarnation of that node that any node has told of. A new epoch must follow."""
+        """The operator says so, of the newest incarnation of that node that any node has told of. A
+        new epoch must follow.
+        """
         self.record.absent[name] = self.record.seen.get(name, 0)
         self.excused.add(name)
         self.record.epoch += ALONE
@@ -246,7 +265,9 @@ class StaticMember:
         return all(peer in self.told and self.told[peer].absent == mine for peer in others)
 
     def decide(self) -> None:
-        """If this node is the one that decides, and all are present and agree, and there is something to decide."""
+        """If this node is the one that decides, and all are present and agree, and there is
+        something to decide.
+        """
         if self.me is None or self.leaving or not self.decides() or self.missing():
             return
         others = [self.present[name] for name in self.expected() if name != self.name]

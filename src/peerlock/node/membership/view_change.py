@@ -1,26 +1,31 @@
 """Who the group is, epoch after epoch, as one member sees it.
 
-The papers' algorithms know one fixed group that never fails. So every lock runs inside a *view*: an epoch's number
-and the members of that epoch. When a member crashes, joins or leaves, a registry decides the next view, and the group
-moves there:
+The papers' algorithms know one fixed group that never fails. So every lock runs inside a *view*: an
+epoch's number and the members of that epoch. When a member crashes, joins or leaves, a registry
+decides the next view, and the group moves there:
 
     epoch e runs --learn(e+1)--> wedged --all reports of e+1--> epoch e+1 runs
 
 1. A member that learns of e+1 is *wedged*: it delivers nothing and grants nothing in e, ever again.
-2. Then it makes its report, what it holds and what it waits for. The report is made **once**, and every member of e+1 gets
-   that same one. A release while wedged does not change it; it takes effect when e+1 has started.
-3. With the reports of **all** members of e+1, every algorithm starts anew with those inside that were reported inside.
+2. Then it makes its report, what it holds and what it waits for. The report is made **once**, and
+   every member of e+1 gets that same one. A release while wedged does not change it; it takes
+   effect when e+1 has started.
+3. With the reports of **all** members of e+1, every algorithm starts anew with those inside that
+   were reported inside.
 4. What was said in older epochs is dropped. What is said in e+1 before it has started here waits.
-5. A member that knows of a newer epoch neither reports for an older one nor starts it. A joiner holds nothing.
+5. A member that knows of a newer epoch neither reports for an older one nor starts it. A joiner
+   holds nothing.
 
-Why no two members are inside at once: each epoch is a legal run of its algorithm, cut off at different places at
-different members (1 and 4), and a prefix of a run that excludes, excludes. A member that was inside at the cut and is in
-e+1 has said so before e+1 started anywhere (2, 3), and entered at no later time (1); who is not in e+1 is dead, or
-the registry has made sure that it does not believe to be inside. So e+1 starts from a legal `inside`. Numbers 2, 3, 5
-leave no second story of e+1.
+Why no two members are inside at once: each epoch is a legal run of its algorithm, cut off at
+different places at different members (1 and 4), and a prefix of a run that excludes, excludes. A
+member that was inside at the cut and is in e+1 has said so before e+1 started anywhere (2, 3), and
+entered at no later time (1); who is not in e+1 is dead, or the registry has made sure that it does
+not believe to be inside. So e+1 starts from a legal `inside`. Numbers 2, 3, 5 leave no second story
+of e+1.
 
-This file is the bookkeeping of these rules and nothing else: it is the same for one lock, which `peerlock.check`
-explores in every interleaving with each rule taken away in turn, and for a hundred thousand.
+This file is the bookkeeping of these rules and nothing else: it is the same for one lock, which
+`peerlock.check` explores in every interleaving with each rule taken away in turn, and for a hundred
+thousand.
 """
 
 from __future__ import annotations
@@ -56,7 +61,9 @@ class ViewChange(Struct):
         return self.known > 0 and self.me not in self.coming
 
     def learn(self, epoch: int, members: tuple[Who, ...]) -> bool:
-        """A view was decided. True: it is news; the caller makes its report, once, for `on_report` and for everybody."""
+        """A view was decided. True: it is news; the caller makes its report, once, for `on_report`
+        and for everybody.
+        """
         if epoch <= self.known:
             return False
         self.known, self.coming, self.reports = epoch, members, ()
@@ -90,7 +97,8 @@ class ViewChange(Struct):
             return "drop"
         return "deliver" if epoch == self.epoch else "wait"
 
-    # An algorithm knows its group as the numbers 1 to N; they are the places of the members in their view.
+    # An algorithm knows its group as the numbers 1 to N; they are the places of the members in
+    # their view.
 
     def number(self, who: Who) -> NodeId:
         return self.members.index(who) + 1

@@ -39,7 +39,8 @@ class QuorumAgent(MembershipAgent):
 
     def arrive(self, me: Peer, now: float) -> None:
         before, number = (self.view, self.member.lease.number) if self.started else (View(0, (), self.voters), 0)
-        # Heartbeats are numbered on: a late answer to one of an earlier incarnation confirms nothing of this one.
+        # Heartbeats are numbered on: a late answer to one of an earlier incarnation confirms
+        # nothing of this one.
         lease = self.leases_of(self.lease_s, number)
         self.member = self.members_of(me, lease, before, "look")
         self.started, self.over, self.since, self.heartbeat_at = True, False, now, 0.0

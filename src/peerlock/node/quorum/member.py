@@ -1,4 +1,6 @@
-"""One member of a group with voters: it sends heartbeats, and has a lease for them. A node that wants to join does the same."""
+"""One member of a group with voters: it sends heartbeats, and has a lease for them. A node that
+wants to join does the same.
+"""
 
 from __future__ import annotations
 

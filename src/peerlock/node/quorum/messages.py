@@ -6,8 +6,9 @@
     voter  -> anybody   ViewDecided    this view was decided
     voter  -> voter     Gossip         the members that I support, for voters that consider excluding one
 
-Each frame of a voter is in an envelope with the counter of the sender's record and the highest one that it has seen of
-the addressee: a voter whose record was replaced by an old copy is found out by a peer that has talked to it before.
+Each frame of a voter is in an envelope with the counter of the sender's record and the highest one
+that it has seen of the addressee: a voter whose record was replaced by an old copy is found out by
+a peer that has talked to it before.
 """
 
 from __future__ import annotations

@@ -1,33 +1,39 @@
 """One of the three or five that decide who the members are.
 
-A voter does two things. It *supports*: a member that sends a heartbeat is promised that this voter will not exclude it for D.
-And it *votes*: for each epoch the voters decide one view by single-decree Paxos, with the view of the epoch before
-naming them.
+A voter does two things. It *supports*: a member that sends a heartbeat is promised that this voter
+will not exclude it for D. And it *votes*: for each epoch the voters decide one view by
+single-decree Paxos, with the view of the epoch before naming them.
 
     Prepare   ->  Promise    I vote in no lower ballot; this is what I have accepted, and these I support
     Accept    ->  Accepted   once I support none of those that it excludes; until then NotYet
     a majority has accepted: the view is decided, and everybody is told
 
-1. A voter accepts a view without m only when its own promises to m have run out, or m has said that it leaves. Who leaves
-   has stopped believing before it says so, and never sends a heartbeat again.
-2. A voter that has accepted a view without m, or was asked to, renews m no more until that epoch is decided. Without the
-   first half a member would hold that is not in the next view. Without the second two voters block each other for ever:
-   one has accepted a view without m and may not take it back, the other renews m again and again and may not accept.
-3. A voter that was restarted has forgotten its promises. It supports every member until D after its start. So does one
-   that was not a voter in the epoch before, or has not heard of that epoch and the voters have changed since.
-4. A proposer excludes the members that a majority no longer supports, or one end of a pair that cannot talk to each
-   other; it admits those that a majority has heard of. If a voter has accepted a view, it proposes that one, as Paxos
-   has it.
+1. A voter accepts a view without m only when its own promises to m have run out, or m has said that
+   it leaves. Who leaves has stopped believing before it says so, and never sends a heartbeat again.
+2. A voter that has accepted a view without m, or was asked to, renews m no more until that epoch is
+   decided. Without the first half a member would hold that is not in the next view. Without the
+   second two voters block each other for ever: one has accepted a view without m and may not take
+   it back, the other renews m again and again and may not accept.
+3. A voter that was restarted has forgotten its promises. It supports every member until D after its
+   start. So does one that was not a voter in the epoch before, or has not heard of that epoch and
+   the voters have changed since.
+4. A proposer excludes the members that a majority no longer supports, or one end of a pair that
+   cannot talk to each other; it admits those that a majority has heard of. If a voter has accepted
+   a view, it proposes that one, as Paxos has it.
 5. Who refuses a renewal because of an epoch that is not decided proposes in it itself.
-6. A peer is admitted if it has said that it knows the epoch before, and is in none: so no incarnation comes back.
-7. A voter that has accepted a view with other voters renews nobody until that is decided, and then only who knows it.
+6. A peer is admitted if it has said that it knows the epoch before, and is in none: so no
+   incarnation comes back.
+7. A voter that has accepted a view with other voters renews nobody until that is decided, and then
+   only who knows it.
 
-Why an excluded member holds nothing: m's lease rests on a heartbeat that a majority has confirmed, the view without m
-on a majority that has accepted it. Some voter is in both. It did not accept before its promise had run out, and then
-the lease that rests on it has, too (`peerlock.node.membership.lease`). After accepting it confirmed nothing (2).
+Why an excluded member holds nothing: m's lease rests on a heartbeat that a majority has confirmed,
+the view without m on a majority that has accepted it. Some voter is in both. It did not accept
+before its promise had run out, and then the lease that rests on it has, too
+(`peerlock.node.membership.lease`). After accepting it confirmed nothing (2).
 
-What must survive a crash is in `VoterRecord`; the caller makes it durable before anything that `out` was told leaves the
-machine. `peerlock.check.protocols.quorum` explores this very object, with each rule taken away in turn.
+What must survive a crash is in `VoterRecord`; the caller makes it durable before anything that
+`out` was told leaves the machine. `peerlock.check.protocols.quorum` explores this very object, with
+each rule taken away in turn.
 """
 
 from __future__ import annotations
@@ -166,8 +172,8 @@ class Voter(State):
             out.answer(peer, HeartbeatAck(heartbeat.number, False, newer, "it is no member"))
 
     def on_leave(self, peer: Peer) -> None:
-        """It has stopped believing, for good. Of one that was never let in this is known for as long as an earlier word of
-        it, that it wants in, may still be under way.
+        """It has stopped believing, for good. Of one that was never let in this is known for as
+        long as an earlier word of it, that it wants in, may still be under way.
         """
         self.joiners = tuple(joiner for joiner in self.joiners if joiner != peer)
         if peer in self.decided.members or any(entry[0] == peer for entry in self.supported):
@@ -177,7 +183,8 @@ class Voter(State):
         """Why a member is not renewed; nothing: it is."""
         peer, accepted = heartbeat.peer, self.accepted
         if heartbeat.epoch < self.decided.since:
-            # It would not count anyway: with this answer it hears of the other voters, and forgets what it has asked before.
+            # It would not count anyway: with this answer it hears of the other voters, and forgets
+            # what it has asked before.
             return "it does not know the voters of this epoch"
         if peer in self.leavers:
             return "it leaves"
@@ -277,7 +284,9 @@ class Voter(State):
     # -- proposing ---------------------------------------------------------------------------------------
 
     def wants(self, unsupported: tuple[Peer, ...] = ()) -> bool:
-        """Is there something to decide? `unsupported`: members that a majority does not support, by what is known."""
+        """Is there something to decide? `unsupported`: members that a majority does not support, by
+        what is known.
+        """
         if not self.votes_here:
             return False
         if self.accepted is not None or self.suspected:
@@ -313,7 +322,9 @@ class Voter(State):
         self.vote_for_it(now, out)
 
     def ask(self, out: VoterOutput) -> None:
-        """Ask everybody who has not accepted it to do so; again and again, for some must first wait."""
+        """Ask everybody who has not accepted it to do so; again and again, for some must first
+        wait.
+        """
         assert self.value is not None
         message = Accept(self.decided, self.ballot, self.value, self.leaving())
         for name in self.decided.electors:
@@ -367,7 +378,9 @@ class Voter(State):
         return View(decided.epoch + 1, tuple(sorted(members)), voters, since)
 
     def known(self) -> set[Peer]:
-        """Joiners that a majority has heard of: one that reaches only a few voters would never have a lease."""
+        """Joiners that a majority has heard of: one that reaches only a few voters would never have
+        a lease.
+        """
         everybody = {peer for _, answer in self.answers for peer in answer.joiners}
         return {
             peer
@@ -385,7 +398,9 @@ class Voter(State):
         )
 
     def victim(self, members: tuple[Peer, ...]) -> Peer | None:
-        """Of pairs that cannot talk to each other: who is in the most of them, else the last in order."""
+        """Of pairs that cannot talk to each other: who is in the most of them, else the last in
+        order.
+        """
         pairs = {frozenset(pair) for pair in self.apart if pair[0] in members and pair[1] in members}
         if not pairs:
             return None

@@ -1,10 +1,12 @@
-"""A voter at work: when it proposes a view, when it asks again, and that it says nothing before its record is saved.
+"""A voter at work: when it proposes a view, when it asks again, and that it says nothing before its
+record is saved.
 
-Everything happens in `receive` and `tick`. If the record has changed, all that the voter says is kept back until the record
-is saved.
+Everything happens in `receive` and `tick`. If the record has changed, all that the voter says is
+kept back until the record is saved.
 
-Of several voters that want to propose, the first in the list goes first. Each of the others waits a little longer than the
-one before it, and a voter that was outbid waits longer still. So two voters that propose at once get out of each other's way.
+Of several voters that want to propose, the first in the list goes first. Each of the others waits a
+little longer than the one before it, and a voter that was outbid waits longer still. So two voters
+that propose at once get out of each other's way.
 """
 
 from __future__ import annotations

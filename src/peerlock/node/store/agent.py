@@ -54,7 +54,8 @@ class StoreAgent(MembershipAgent):
         member = self.member
         self.now = now
         if self.asked is not None:
-            # No answer: it may have been admitted, and excluded again. Then it must not come back as the same.
+            # No answer: it may have been admitted, and excluded again. Then it must not come back
+            # as the same.
             if now - self.asked[1] > LOST * self.lease_s and not self.leaving:
                 self.asked = None
                 self.comes_back()

@@ -133,9 +133,11 @@ class StoreMember(State):
         return next((revision for other, revision, _ in self.seen if other == who), 0)
 
     def victim(self, steady: float) -> Peer | None:
-        """Of pairs that cannot talk to each other: who is in the most of them, else the last in order.
+        """Of pairs that cannot talk to each other: who is in the most of them, else the last in
+        order.
 
-        What the dead said last does not count, nor who is marked already; and the last one is never marked.
+        What the dead said last does not count, nor who is marked already; and the last one is never
+        marked.
         """
         dead = self.dead(steady)
         here = {peer.id: peer for peer in self.members if peer not in self.view.leaving and peer.id not in dead}

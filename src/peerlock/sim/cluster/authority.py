@@ -1,7 +1,7 @@
 """What decides in a group with leases, simulated: processes with voters, or a store.
 
-A voter is killed between writing its record and saying so, or before; it cannot write; it loses its record and is replaced. A
-store is away.
+A voter is killed between writing its record and saying so, or before; it cannot write; it loses its
+record and is replaced. A store is away.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class Killed(Exception):
 
 
 class VoterProcess:
-    """A process that votes, or may be asked to. Its record survives it, unless that is lost: then it never votes again."""
+    """A process that votes, or may be asked to. Its record survives it, unless that is lost: then
+    it never votes again.
+    """
 
     def __init__(self, authority: LeaseAuthority, name: str) -> None:
         self.authority, self.world, self.name = authority, authority.world, name

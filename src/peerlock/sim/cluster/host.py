@@ -1,6 +1,8 @@
-"""The registry of one host, simulated: which process is dead is known for certain, and so is which may hold locks.
+"""The registry of one host, simulated: which process is dead is known for certain, and so is which
+may hold locks.
 
-It decides one view per epoch. A silent member is excluded only if it may not hold: that is what the kernel's record locks say.
+It decides one view per epoch. A silent member is excluded only if it may not hold: that is what the
+kernel's record locks say.
 """
 
 from __future__ import annotations

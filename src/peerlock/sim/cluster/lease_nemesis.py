@@ -80,7 +80,9 @@ class LeaseNemesis(Nemesis):
         process.beside(lambda: registry.agent.tick(process.now))
 
     def twin(self, up: list[Process]) -> None:
-        """Started again under its name, while the old one lives; that one goes later, or is not heard of for a while."""
+        """Started again under its name, while the old one lives; that one goes later, or is not
+        heard of for a while.
+        """
         old = self.random.choice(up)
         self.world.faults["twin"] += 1
         self.world.start(old.name)
@@ -171,7 +173,9 @@ class LeaseNemesis(Nemesis):
         return True
 
     def lose_record(self) -> bool:
-        """The file of a voter is gone: it never starts again, and the operator replaces it. Once per run."""
+        """The file of a voter is gone: it never starts again, and the operator replaces it. Once
+        per run.
+        """
         at_work = self.authority.at_work()
         if not at_work or self.any_lost():
             return False
@@ -200,13 +204,14 @@ class LeaseNemesis(Nemesis):
         chance = self.random.random()
         names = sorted({process.name for process in up})
         if len(names) > 2 and chance < 0.2 and not (authority.home_of and self.any_lost()):
-            # Two that cannot talk to each other, and to all others they can. (If voters live with them and one has lost its
-            # record, no majority might be left to replace that one.)
+            # Two that cannot talk to each other, and to all others they can. (If voters live with
+            # them and one has lost its record, no majority might be left to replace that one.)
             a, b = self.pair = tuple(self.random.sample(names, 2))
             self.world.faults["pair for good"] += 1
             network.separate_for_good([(a, b), (b, a)])
         elif len(up) > 2 and chance < 0.4 and authority.voters and not authority.home_of and not self.any_lost():
-            # Or one that reaches only some of the voters. With a majority it must get in; without, only it may wait.
+            # Or one that reaches only some of the voters. With a majority it must get in; without,
+            # only it may wait.
             self.far = self.random.sample(list(authority.voters), self.random.randrange(1, 5))
             self.lonely = self.random.choice(up).name
             self.world.faults["few voters for good"] += 1

@@ -1,4 +1,6 @@
-"""A member of a group with leases, simulated: its agent at the voters or at the store, and its own clock."""
+"""A member of a group with leases, simulated: its agent at the voters or at the store, and its own
+clock.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What happens to a group, drawn from the seed: the faults that every kind of group has, and those of one host."""
+"""What happens to a group, drawn from the seed: the faults that every kind of group has, and those
+of one host.
+"""
 
 from __future__ import annotations
 

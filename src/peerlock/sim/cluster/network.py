@@ -1,8 +1,9 @@
-"""What is between simulated processes: links that break, and datagrams that are lost, late or doubled.
+"""What is between simulated processes: links that break, and datagrams that are lost, late or
+doubled.
 
-A link delivers what was written in order, after a delay of its own; between links anything overtakes anything. A reset loses
-what is under way, or some of it arrives; it may end in the middle of a frame. Sites are cut off from each other, both ways or
-one way.
+A link delivers what was written in order, after a delay of its own; between links anything
+overtakes anything. A reset loses what is under way, or some of it arrives; it may end in the middle
+of a frame. Sites are cut off from each other, both ways or one way.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Network:
                 ways = self.cut_off(b.name, a.name), self.cut_off(a.name, b.name)
                 if link.up and any(ways):
                     link.deaf[:] = [deaf or cut for deaf, cut in zip(link.deaf, ways, strict=True)]
-                    # Neither side hears of it at once; what is said the other way arrives until then.
+                    # Neither side hears of it at once; what is said the other way arrives until
+                    # then.
                     world.later(world.random.choice((0.1, 1.0)), lambda link=link: self.cut(link))  # type: ignore[misc]
 
     def join(self, pairs: list[tuple[str, str]]) -> None:
@@ -111,7 +113,9 @@ class Network:
         world.at(when, arrive)
 
     def cut(self, link: Link) -> None:
-        """The link is gone. What was under way is lost, or arrives before the end of the link does, which is later."""
+        """The link is gone. What was under way is lost, or arrives before the end of the link does,
+        which is later.
+        """
         if not link.up:
             return
         world = self.world

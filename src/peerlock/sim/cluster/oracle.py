@@ -1,4 +1,5 @@
-"""The oracle of a simulation: it sees every grant and every view, and says whether a promise was broken.
+"""The oracle of a simulation: it sees every grant and every view, and says whether a promise was
+broken.
 
 No two holds exclude each other at one time, and fences strictly increase. With leases: no two
 processes may hold at one time, by their own clocks; no view excludes a member whose lease runs; an
@@ -80,7 +81,9 @@ class Oracle:
 
 
 class StaticOracle(Oracle):
-    """A fixed list: one view per epoch. A run has no end of its own, for its nodes try again and again to reach each other."""
+    """A fixed list: one view per epoch. A run has no end of its own, for its nodes try again and
+    again to reach each other.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -107,8 +110,8 @@ class LeaseOracle(Oracle):
         self.judged = 0  # epochs
 
     def decided(self, view: View) -> None:
-        """There is no other view of its epoch, no member of it was excluded before, and a member that it excludes may hold
-        nothing.
+        """There is no other view of its epoch, no member of it was excluded before, and a member
+        that it excludes may hold nothing.
         """
         known = self.views.setdefault(view.epoch, view)
         if (known.members, known.voters) != (view.members, view.voters):
@@ -174,7 +177,9 @@ class LeaseOracle(Oracle):
                 raise Broken(f"{voter.name} keeps too much: {at}")
 
     def hoards_nothing(self, process: Process) -> None:
-        """What is kept for others, for later and for the dead is what is still needed, and a little more."""
+        """What is kept for others, for later and for the dead is what is still needed, and a little
+        more.
+        """
         core = process.core
         strangers = core.links.sessions.keys() - process.links.keys() - set(core.view_change.coming)
         hoards = {
@@ -186,7 +191,9 @@ class LeaseOracle(Oracle):
             raise Broken(f"{process.name} keeps too much: {[name for name, much in hoards.items() if much]}")
 
     def superfluous(self, process: Process, peer: Peer) -> int:
-        """How many messages a process keeps for a peer that has acknowledged them, and nothing of that is under way."""
+        """How many messages a process keeps for a peer that has acknowledged them, and nothing of
+        that is under way.
+        """
         link, other = process.links.get(peer), self.world.by_peer[peer].core.links.sessions.get(process.peer)
         if other is None or link is None or not link.up or link not in process.greeted or process.paused:
             return 0  # what was under way when a link broke is told with the next hello

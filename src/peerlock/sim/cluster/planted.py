@@ -1,9 +1,11 @@
-"""Plans with a mutant in them, for the simulator: it must find every one. What it cannot find it does not check.
+"""Plans with a mutant in them, for the simulator: it must find every one. What it cannot find it
+does not check.
 
-What is not here is for the checker. Whole nodes have a second guard against LeavesAndBelieves (holds are
-dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks where the other does
-not). ForgetsWhatItPromised, RenewsWhileVotersChange, CountsOldAnswers, RenewsByName, RenewsByNameInAStore,
-EveryNodeDecides and TrustsItsOldRecord need a coincidence that 2,000 seeds do not have.
+What is not here is for the checker. Whole nodes have a second guard against LeavesAndBelieves
+(holds are dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks
+where the other does not). ForgetsWhatItPromised, RenewsWhileVotersChange, CountsOldAnswers,
+RenewsByName, RenewsByNameInAStore, EveryNodeDecides and TrustsItsOldRecord need a coincidence that
+2,000 seeds do not have.
 """
 
 from __future__ import annotations

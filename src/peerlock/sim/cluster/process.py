@@ -1,11 +1,13 @@
 """A simulated process: a node's core, its users, and a shell in virtual time.
 
-What runs is the code that ships: frames are encoded and decoded, sessions number and repeat, views change, tables queue. A
-process is started, crashes, is stopped and goes on, joins, leaves, and is started again under its name. A crash is seen by
-the others as the end of their links. A stopped process takes no notice of anything until it goes on. A process *hangs* if
-its event loop does not come back; the thread that sends its heartbeats goes on for a while.
+What runs is the code that ships: frames are encoded and decoded, sessions number and repeat, views
+change, tables queue. A process is started, crashes, is stopped and goes on, joins, leaves, and is
+started again under its name. A crash is seen by the others as the end of their links. A stopped
+process takes no notice of anything until it goes on. A process *hangs* if its event loop does not
+come back; the thread that sends its heartbeats goes on for a while.
 
-What differs from one kind of group to another is a process's half of the registry (`Registry`): one file per kind.
+What differs from one kind of group to another is a process's half of the registry (`Registry`): one
+file per kind.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ class Registry:
         return True
 
     def learned(self, view: View) -> bool:
-        """What must be durable about it now is. False: it cannot be written, and is tried again later."""
+        """What must be durable about it now is. False: it cannot be written, and is tried again
+        later.
+        """
         return True
 
     def refresh(self) -> None:

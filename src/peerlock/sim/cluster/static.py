@@ -1,4 +1,6 @@
-"""A fixed list of nodes, simulated: `StaticMember` with its record, which survives the process, and its faults."""
+"""A fixed list of nodes, simulated: `StaticMember` with its record, which survives the process, and
+its faults.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +179,9 @@ class Output:
 
 
 class StaticNemesis(Nemesis):
-    """A node that is down is started again, some time; or the operator says, rightly, that it is dead."""
+    """A node that is down is started again, some time; or the operator says, rightly, that it is
+    dead.
+    """
 
     faults = (
         "crash", "restart", "leave", "pause", "reset", "reset in a frame", "slow link", "pair", "kick", "disk full",

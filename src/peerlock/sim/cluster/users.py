@@ -1,4 +1,6 @@
-"""The users of a simulated node: each takes a lock, holds it for a while and gives it back; some give up waiting."""
+"""The users of a simulated node: each takes a lock, holds it for a while and gives it back; some
+give up waiting.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Whole nodes in virtual time: the objects of `peerlock.node`, with every fault that hosts and networks can have.
+"""Whole nodes in virtual time: the objects of `peerlock.node`, with every fault that hosts and
+networks can have.
 
-What is simulated is the world around the nodes. What runs is the very code that ships. One seed gives one run.
+What is simulated is the world around the nodes. What runs is the very code that ships. One seed
+gives one run.
 
-A world has processes (`process.py`) with users (`users.py`), a network between them (`network.py`), an authority that decides
-views (`host.py`, `static.py`, `authority.py`), a nemesis that causes faults (`nemesis.py`, `lease_nemesis.py`) and an oracle
-that looks at every grant (`oracle.py`).
+A world has processes (`process.py`) with users (`users.py`), a network between them (`network.py`),
+an authority that decides views (`host.py`, `static.py`, `authority.py`), a nemesis that causes
+faults (`nemesis.py`, `lease_nemesis.py`) and an oracle that looks at every grant (`oracle.py`).
 """
 
 from __future__ import annotations
@@ -95,7 +97,8 @@ class World:
 
     def new_peer(self, name: str) -> Peer:
         self.ids += 1
-        # Ids are not in the order of their making, as random ones are not; but those of one name are, as on a fixed list.
+        # Ids are not in the order of their making, as random ones are not; but those of one name
+        # are, as on a fixed list.
         return Peer(name, (self.ids * 7919) % 10007 + 10007 * self.ids)
 
     def start(self, name: str) -> Process:
