@@ -33,11 +33,13 @@ STATES = {
     "a list of 2, all start": 573,
     "a list of 2, one crashes, a link breaks": 2_496,
     "a list of 2, one leaves, a link breaks": 4_894,
-    "a list of 2, a record is not written": 97,
-    "a list of 2, both crash, one is said to be dead": 30_054,
+    "a list of 2, one crashes, records are not written": 615,
+    "a list of 2, one leaves, a record is not written": 497,
+    "a list of 2, the operator speaks twice, a record is not written": 28_270,
+    "a list of 2, both crash, one is said to be dead": 28_909,
     "a list of 3, all start": 68_195,
     "a list of 3, one crashes": 42_068,
-    "a list of 3, one crashes, one leaves, one is said to be dead": 1_057,
+    "a list of 3, one crashes, one leaves, one is said to be dead": 937,
 }
 
 

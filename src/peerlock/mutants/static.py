@@ -5,7 +5,7 @@ The numbers are those of the rules in `node/membership/static.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from peerlock.node.wire import StaticState
 class UsesBeforeItIsDurable(StaticMember):  # 1
     def learned(self, view: View) -> None:
         self.record.epoch = max(self.record.epoch, view.epoch)
-        self.view = view
+        self.view, self.wants_epoch = view, False
 
 
 class EveryNodeDecides(StaticMember):  # 2
@@ -58,8 +58,15 @@ class LetsTheAbsentIn(StaticMember):  # 6
 
 
 class LetsAnOldIncarnationIn(StaticMember):  # 7
-    def is_old(self, name: str, incarnation: int) -> bool:
-        return False
+    def unwelcome(self, peer: Peer, answers: Callable[[Peer], bool]) -> str | None:
+        return None if self.is_old(peer.name, peer.id) else super().unwelcome(peer, answers)
+
+
+class HeedsALateFarewell(StaticMember):  # 5
+    def on_state(self, peer: Peer, state: StaticState) -> None:
+        if state.leaving:
+            self.are_absent({peer.name: peer.id})
+        super().on_state(peer, state)
 
 
 class TellsNothingOnANewLink(StaticMember):  # 8
@@ -71,10 +78,8 @@ class TellsNothingOnANewLink(StaticMember):  # 8
 
 
 class PassesNothingOver(StaticMember):  # 9
-    def assume_dead(self, name: str) -> None:
-        self.record.absent[name] = self.record.seen.get(name, 0)
-        self.excused.add(name)
-        self.unsaved = self.untold = True
+    def assume_dead(self, name: str, said_at: int) -> None:
+        super().assume_dead(name, 0)
 
 
 class TrustsItsOldRecord(StaticMember):  # 10

@@ -16,7 +16,7 @@ every state:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -93,7 +93,7 @@ class State(Struct):
     disk: Disk
     budget: Budget
     links: Links = ()
-    late: tuple[tuple[Peer, View], ...] = ()  # views that could not be written down, and are tried again
+    again: frozenset[Peer] = frozenset()  # nodes that could not write their record, and try again
     views: frozenset[View] = frozenset()
     left: frozenset[Peer] = frozenset()
     kicked: frozenset[Peer] = frozenset()
@@ -108,7 +108,8 @@ def key_of(member: StaticMember | None, record: NodeRecord) -> int:
         return hash(key_of_record(record))
     return hash((
         key_of_record(record), key_of_record(member.record), frozenset(member.present.items()),
-        frozenset(member.told.items()), frozenset(member.excused), member.view, member.wants_epoch, member.me,
+        frozenset(member.told.items()), frozenset(member.excused), member.view, member.wants_epoch,
+        member.unsaved, member.untold, member.leaving, member.me,
     ))  # fmt: skip
 
 
@@ -132,7 +133,7 @@ class Turn:
         member.record = copy_of_record(found.record)
         member.present, member.told, member.excused = dict(found.present), dict(found.told), set(found.excused)
         self.links, self.record = list(state.links), state.disk[at]
-        self.views, self.late = set(state.views), list(state.late)
+        self.views, self.again, self.failed = set(state.views), set(state.again), False
 
     def done(self, budget: Budget | None = None) -> State:
         state, at = self.before, self.at
@@ -142,7 +143,7 @@ class Turn:
             (*state.disk[:at], self.record, *state.disk[at + 1 :]),
             budget or state.budget,
             tuple(link for link in self.links if link.ends != (CLOSED, CLOSED)),
-            tuple(self.late),
+            frozenset(self.again),
             frozenset(self.views),
             state.left,
             state.kicked,
@@ -151,7 +152,18 @@ class Turn:
     # -- what the node asks for --------------------------------------------------------------------------
 
     def write(self, record: NodeRecord) -> None:
+        if self.fails:
+            self.failed = True
+            raise CannotWrite
         self.record = copy_of_record(record)
+
+    def handle(self, event: Callable[[], None]) -> None:
+        """What the record cannot take now is tried again."""
+        self.again.discard(self.me)
+        try:
+            event()
+        except CannotWrite:
+            self.again.add(self.me)
 
     def tell(self, peer: Peer, state: StaticState) -> None:
         self.send(peer, state)
@@ -164,10 +176,6 @@ class Turn:
             self.links[number] = self.links[number].at(end, CLOSED)
 
     def decided(self, view: View) -> None:
-        if self.fails:
-            self.late.append((self.me, view))
-            return
-        self.views.add(view)
         self.learn(view)
 
     def complain(self, sentence: str) -> None:
@@ -196,6 +204,7 @@ class Turn:
         if view.epoch <= (self.member.view.epoch if self.member.view is not None else 0):
             return
         self.member.learned(view)
+        self.views.add(view)
         for peer in view.members:
             if peer != self.me:
                 self.send(peer, view)
@@ -213,20 +222,23 @@ class Turn:
             self.links[number] = link = link.at(end, OPEN)
             if end == 1 and link.up:
                 self.links[number] = link.put(0, self.me)
-            self.member.linked(peer)
+            self.handle(lambda: self.member.linked(peer))
             if self.member.view is not None and peer in self.member.view.members:
                 self.send(peer, self.member.view)
         elif isinstance(message, StaticState):
-            self.member.on_state(peer, message)
+            self.handle(lambda: self.member.on_state(peer, message))
         else:
-            self.learn(message)
+            try:
+                self.learn(message)
+            except CannotWrite:  # the link is closed, and the view is told again on the next one
+                self.end(number, end)
 
     def end(self, number: int, end: int) -> None:
         """The link is down, and this node notices."""
         link = self.links[number]
         self.links[number] = link.at(end, CLOSED)
         if link.ends[end] == OPEN:
-            self.member.unlinked(link.peers[1 - end])
+            self.handle(lambda: self.member.unlinked(link.peers[1 - end]))
 
 
 class StaticExplorer(BreadthFirst[State]):
@@ -256,7 +268,7 @@ class StaticExplorer(BreadthFirst[State]):
 
     def key(self, state: State) -> Hashable:
         links = tuple(sorted(map(hash, state.links)))
-        return state.keys, links, state.budget, state.late, state.views, state.left, state.kicked
+        return state.keys, links, state.budget, state.again, state.views, state.left, state.kicked
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -273,7 +285,7 @@ class StaticExplorer(BreadthFirst[State]):
                     if state.budget.errors:
                         turn = Turn(self, state, at, fails=True)
                         turn.hear(number, end)
-                        if len(turn.late) > len(state.late):
+                        if turn.failed:
                             yield turn.done(replace(state.budget, errors=state.budget.errors - 1)), True
                 if not link.up:
                     turn = Turn(self, state, at)
@@ -285,8 +297,12 @@ class StaticExplorer(BreadthFirst[State]):
             for peer in self.dials(state, member):
                 link = Link((self.me(member), peer))
                 yield replace(state, links=(*state.links, link.put(1, self.me(member)))), False
-        for peer, view in state.late:
-            yield self.try_again(state, peer, view), False
+        for peer in state.again:
+            at = self.running(state, peer)
+            if at is not None:
+                turn = Turn(self, state, at)
+                turn.handle(turn.member.publish)
+                yield turn.done(), False
         yield from ((after, True) for after in self.faults(state))
 
     def dials(self, state: State, member: StaticMember) -> Iterator[Peer]:
@@ -299,17 +315,6 @@ class StaticExplorer(BreadthFirst[State]):
                 set(link.peers) == {me, peer} and link.ends[link.peers.index(me)] != CLOSED for link in state.links
             ):
                 yield peer
-
-    def try_again(self, state: State, peer: Peer, view: View) -> State:
-        late = tuple(each for each in state.late if each != (peer, view))
-        at = self.running(state, peer)
-        if at is None:
-            return replace(state, late=late)
-        turn = Turn(self, replace(state, late=late), at)
-        if view.epoch > (turn.member.view.epoch if turn.member.view is not None else 0):
-            turn.views.add(view)
-        turn.learn(view)
-        return turn.done()
 
     def faults(self, state: State) -> Iterator[State]:
         budget = state.budget
@@ -329,7 +334,7 @@ class StaticExplorer(BreadthFirst[State]):
                 yield from self.kicks(state, at, member)
             if budget.renewals and member.view is not None:
                 turn = Turn(self, state, at)
-                turn.member.request_epoch()
+                turn.handle(turn.member.request_epoch)
                 yield turn.done(replace(budget, renewals=budget.renewals - 1))
         if budget.cuts:
             for number, link in enumerate(state.links):
@@ -341,7 +346,7 @@ class StaticExplorer(BreadthFirst[State]):
     def start(self, state: State, at: int) -> State:
         turn = Turn(self, state, at)
         turn.member.start(Peer(self.group.names[at], turn.member.count_start()))
-        turn.member.decide()
+        turn.handle(turn.member.publish)
         return turn.done(replace(state.budget, starts=state.budget.starts - 1))
 
     def stop(self, state: State, at: int, budget: Budget) -> State:
@@ -362,8 +367,9 @@ class StaticExplorer(BreadthFirst[State]):
             if found is not None or name in member.present or not state.disk[other].starts:
                 continue
             turn = Turn(self, state, at)
-            turn.member.assume_dead(name)
-            turn.member.request_epoch()
+            said_at = (self.group.budget.kicks - state.budget.kicks + 1) << 20
+            turn.member.assume_dead(name, said_at)
+            turn.handle(turn.member.request_epoch)
             known = Peer(name, turn.member.record.absent[name])
             after = turn.done(replace(state.budget, kicks=state.budget.kicks - 1))
             yield replace(after, kicked=state.kicked | {known})
@@ -406,11 +412,9 @@ class StaticExplorer(BreadthFirst[State]):
 
     def settled(self, state: State) -> bool:
         members = [member for member in state.members if member is not None]
-        newest = max(state.views, key=lambda view: view.epoch, default=None)
         here = tuple(sorted(self.me(member) for member in members))
-        return not members or (
-            newest is not None and newest.members == here and all(member.view == newest for member in members)
-        )
+        views = {member.view for member in members}
+        return not members or (None not in views and [view.members for view in views if view is not None] == [here])
 
     def waits(self, state: State) -> bool:
         """A node is dead, and no node that runs knows it."""

@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.wire import Hello, StaticState, framed
 
+YEAR_2025 = 1_735_689_600  # its beginning, in seconds: the operator's words are counted from there
 AGAIN_S = 1.0  # before a record that could not be written is tried again
 
 
@@ -180,7 +182,11 @@ class StaticRegistry(Registry):
             event()
         except RegistryError as problem:
             self.shell.complain(str(problem))
-            self.shell.after(AGAIN_S, lambda: self.handle(self.member.publish))
+            self.shell.after(AGAIN_S, self.publish_again)
+
+    def publish_again(self) -> None:
+        if not self.shell.closing:
+            self.handle(self.member.publish)
 
     # -- views -----------------------------------------------------------------------------------------
 
@@ -192,10 +198,7 @@ class StaticRegistry(Registry):
 
     def change(self, even_if_the_same: bool = False) -> View | None:
         self.member.dial()
-        if even_if_the_same:
-            self.member.request_epoch()
-        else:
-            self.member.decide()
+        self.handle(self.member.request_epoch if even_if_the_same else self.member.publish)
         return None
 
     def learned(self, view: View) -> None:
@@ -209,13 +212,13 @@ class StaticRegistry(Registry):
         if name in self.member.present:
             raise UsageError(f"{name} is alive: it has a link to {self.name}. Stop it first.")
         self._assume(name)
-        self.member.request_epoch()
+        self.handle(self.member.request_epoch)
         return f"{name} is taken for dead. If it is not, two nodes may hold one lock: make sure that it is off."
 
     def _assume(self, name: str) -> None:
         if name not in self.nodes or name == self.name:
             raise UsageError(f"--assume-dead {name}: it must be another node of the list: {', '.join(self.nodes)}.")
-        self.member.assume_dead(name)
+        self.member.assume_dead(name, int(time.time()) - YEAR_2025)
 
     def leave(self) -> View | None:
         with contextlib.suppress(RegistryError):
@@ -242,7 +245,8 @@ class Output:
         self.registry.shell.links.hang_up(peer, why)
 
     def decided(self, view: View) -> None:
-        self.registry.shell.membership.take(view)
+        if not self.registry.shell.closing:
+            self.registry.shell.membership.learn(view)
 
     def complain(self, sentence: str) -> None:
         self.registry.shell.complain(sentence)

@@ -31,7 +31,8 @@ of them.
 8. *A node tells what it knows on every new link*, and again whenever that changes. Else a node that
    was cut off waits for ever.
 9. *What a dead node decided alone is passed over.* A node that is said to be dead may have been the
-   only one to know the newest epochs. So the next epoch is larger by more than it can have decided.
+   only one to know the newest epochs. So the operator's word has a time, in seconds, and the next
+   epoch is at least that. A dead node decided fewer views than seconds passed since the word before.
 10. *A node that starts waits for the whole list.* Which nodes are absent it hears from a node that
    runs, or from the operator, and never from its own record: while it was down they may have come
    back, and been told that it is dead.
@@ -47,8 +48,6 @@ from msgspec import Struct
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.wire import StaticState
-
-ALONE = 1 << 20  # epochs that a node may have decided without the others
 
 
 class NodeRecord(Struct):
@@ -76,7 +75,7 @@ class StaticOutput(Protocol):
     def hang_up(self, peer: Peer, why: str) -> None: ...
 
     def decided(self, view: View) -> None:
-        """`learned` follows, if it can be made durable."""
+        """`learned` follows. An error ends the input: what to decide is looked at again."""
 
     def complain(self, sentence: str) -> None: ...
 
@@ -167,10 +166,10 @@ class StaticMember:
             self.tell()
         self.decide()
 
-    def tell(self, renew: bool = False) -> None:
+    def tell(self) -> None:
         """Every node with a link to this one hears what it knows."""
         seen = tuple(sorted(self.record.seen.items()))
-        state = StaticState(self.record.epoch, self.absent(), seen, self.leaving, renew)
+        state = StaticState(self.record.epoch, self.absent(), seen, self.leaving, self.wants_epoch)
         for peer in tuple(self.present.values()):
             self.out.tell(peer, state)
 
@@ -179,7 +178,7 @@ class StaticMember:
             self.record.epoch, self.unsaved = state.epoch, True
         if not state.leaving:
             self.told[peer] = state
-            self.wants_epoch = self.wants_epoch or state.renew
+            self.wants_epoch = self.wants_epoch or (state.renew and self.decides())
             self.heed()
         elif not self.is_old(peer.name, peer.id):  # else it has come on a link that a later incarnation has outrun
             self.are_absent({peer.name: peer.id})
@@ -238,14 +237,14 @@ class StaticMember:
     def is_absent(self, peer: Peer) -> bool:
         return peer.name in self.order and peer.id <= self.record.absent.get(peer.name, -1)
 
-    def assume_dead(self, name: str) -> None:
-        """The operator says so, of the newest incarnation of that node that any node has told of. A
-        new epoch must follow.
+    def assume_dead(self, name: str, said_at: int) -> None:
+        """The operator says so, of the newest incarnation of that node that any node has told of. The
+        caller requests an epoch next.
         """
         self.record.absent[name] = self.record.seen.get(name, 0)
         self.excused.add(name)
-        self.record.epoch += ALONE
-        self.unsaved = self.untold = True
+        self.record.epoch = max(self.record.epoch, said_at)
+        self.unsaved = True
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -276,22 +275,21 @@ class StaticMember:
         members = tuple(sorted([self.me, *others]))
         if self.view is not None and self.view.members == members and not self.wants_epoch:
             return
-        self.wants_epoch = False
         self.out.decided(View(self.record.epoch + 1, members))
 
     def request_epoch(self) -> None:
-        """A view with the same members is wanted."""
-        self.wants_epoch = True
-        self.tell(renew=True)
+        """A view with the same members is wanted, until there is a newer one."""
+        self.wants_epoch = self.untold = True
         self.publish()
 
     def learned(self, view: View) -> None:
         """Made durable before anything is done in that epoch."""
-        if view.epoch > self.record.epoch:
-            before, self.record.epoch = self.record.epoch, view.epoch
+        before, self.record.epoch = self.record.epoch, max(self.record.epoch, view.epoch)
+        if self.unsaved or view.epoch > before:
             try:
                 self.out.write(self.record)
             except BaseException:
                 self.record.epoch = before
                 raise
-        self.view = view
+            self.unsaved = False
+        self.view, self.wants_epoch = view, False

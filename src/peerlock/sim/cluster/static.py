@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 REDIAL_S = 0.3
 RETRY_S = 1.0
+SAID_AT = 1 << 20  # the operator's first word is later than any epoch before it
 
 
 class DiskFull(Exception):
@@ -96,7 +97,7 @@ class StaticRegistry(Registry):
         """The operator says that a node is dead."""
         if name in self.member.present or self.process.leaving:
             return False
-        self.member.assume_dead(name)
+        self.member.assume_dead(name, SAID_AT + int(1000 * self.world.now))
         self.request_epoch()
         return True
 
@@ -104,7 +105,6 @@ class StaticRegistry(Registry):
         try:
             self.member.learned(view)
         except DiskFull:
-            self.world.later(RETRY_S, lambda: self.process.do(lambda: self.member.out.decided(view)))
             return False
         return True
 
@@ -171,7 +171,9 @@ class Output:
         self.process.hang_up(peer)
 
     def decided(self, view: View) -> None:
-        if view.epoch > self.process.core.view_change.known and self.process.learn(view):
+        if view.epoch > self.process.core.view_change.known:
+            if not self.process.learn(view):
+                raise DiskFull
             self.world.oracle.decided(view)
 
     def complain(self, sentence: str) -> None:
