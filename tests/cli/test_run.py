@@ -47,6 +47,20 @@ def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
         yield words
 
 
+def test_the_name_of_this_node_stands_on_the_command_line(tmp_path: Path) -> None:
+    """For files of TLS that are named after it."""
+    config = tmp_path / "shop.toml"
+    config.write_text(
+        '[voters]\nanna = "127.0.0.1:7100"\n[tls]\nca = "ca.pem"\ncert = "{name}.pem"\nkey = "{name}.key"\n'
+    )
+    (tmp_path / "ca.pem").touch()
+    words = ("run", "x", "-n", "-g", "named", "--config", str(config))
+    nameless = peerlock(*words, "--", "true")
+    assert (nameless.returncode, "with name=, --name or PEERLOCK_NAME" in nameless.stderr) == (2, True)
+    named = peerlock(*words, "--name", "zoe", "--", "true")
+    assert (named.returncode, "zoe.pem" in named.stderr) == (2, True)
+
+
 def test_the_exact_status_and_the_environment(group: list[str]) -> None:
     script = "echo $PEERLOCK_LOCK $PEERLOCK_FENCE; cat; exit 7"
     done = subprocess.run(

@@ -81,6 +81,16 @@ def test_a_thread_that_looks_is_told_at_once(tmp_path: Path) -> None:
             hold.release()
 
 
+def test_a_thread_is_granted_nothing_after_the_lease(tmp_path: Path) -> None:
+    clock, registry = alone(tmp_path)
+    with started(ThreadShell(registry, "g"), 20.0) as node:
+        node.lock("x").acquire(timeout=20.0).release()
+        clock.jump(10.0)
+        hold = node.lock("x").acquire(timeout=20.0)  # under a lease that came later
+        assert hold.remaining() > 0
+        hold.check()
+
+
 def test_a_node_that_hangs_loses_its_lease(tmp_path: Path) -> None:
     async def whole() -> None:
         _, registry = alone(tmp_path, lease_s=0.5, stall_s=0.5)

@@ -497,3 +497,40 @@ def test_a_group_that_cannot_be_written_is_said_so(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("peerlock.net.registries.group_directory.write_all", full)
     with pytest.raises(RegistryError, match=r"The group g cannot be joined: No space left on device\."):
         peerlock.sync.join("g", dir=tmp_path)
+
+
+STOPPED_IN_X = """
+import sys, peerlock.sync
+node = peerlock.sync.join("g", dir=sys.argv[1], name="c")
+hold = node.lock("x").acquire()
+print("in", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_stopped_holder_of_one_lock_does_not_stop_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often: what is kept for it does not grow with the entries of others."""
+    monkeypatch.setattr("peerlock.node.locks.local_lock.MAX_UNACKED", 3000)
+
+    async def whole() -> None:
+        async with (
+            peerlock.join("g", dir=tmp_path, name="a") as a,
+            peerlock.join("g", dir=tmp_path, name="b") as b,
+        ):
+            words = [sys.executable, "-P", "-c", STOPPED_IN_X, str(tmp_path)]
+            with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+                try:
+                    assert holder.stdout is not None
+                    assert await asyncio.to_thread(holder.stdout.readline) == "in\n"
+                    while "c" not in a.members or "c" not in b.members:
+                        await asyncio.sleep(0.01)
+                    holder.send_signal(signal.SIGSTOP)
+                    async with asyncio.timeout(60):
+                        for _ in range(5000):
+                            for node in (a, b):
+                                async with node.lock("y"):
+                                    pass
+                finally:
+                    holder.kill()
+
+    asyncio.run(whole())

@@ -161,6 +161,15 @@ def test_a_machine_id_that_cannot_be_read_is_no_other_place(number: int, monkeyp
         directory_for("g")
 
 
+def test_a_user_database_that_cannot_be_read_is_no_other_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(uid: int) -> object:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/etc/passwd")
+
+    monkeypatch.setattr("pwd.getpwuid", fails)
+    with pytest.raises(RegistryError, match="Too many open files"):
+        directory_for("g")
+
+
 @pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
 def test_a_directory_that_goes_is_noticed_at_the_next_check(how: str, tmp_path: Path) -> None:
     async def whole() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import socket
@@ -19,7 +20,8 @@ from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, NodeClosed, Usag
 from peerlock.net.control.client import Caller
 from peerlock.net.threads.node import Node
 from peerlock.node.locks.local_lock import LocalLock
-from peerlock.node.wire import LENGTH
+from peerlock.node.wire import LENGTH, LockReport
+from places import until
 
 
 @contextlib.contextmanager
@@ -295,6 +297,26 @@ def test_on_loss_may_exit_and_may_not_ask_a_node_that_leaves(tmp_path: Path) -> 
         a.leave()
         assert len(asked) == 1
         assert b.lock("x").acquire(timeout=5).held
+
+
+@pytest.mark.parametrize("lie", [LockReport("x", 1, "write"), LockReport("x", 99, None), LockReport("x", 99, "read")])
+def test_a_report_that_lies_ends_no_node(tmp_path: Path, lie: LockReport) -> None:
+    with group(tmp_path, "a", "b", "liar") as (a, b, liar):
+        hold = a.lock("x").acquire()
+        table: Any = liar._shell.core.table
+        truth, table.report = table.report, lambda now: (*truth(now), lie)
+        b.collect()  # a new epoch
+        asyncio.run(until(lambda: a.epoch == b.epoch == liar.epoch > 3))
+        for node in (a, b, liar):
+            with node.lock("y").acquire(timeout=20):
+                pass
+        hold.check()
+        table.report = truth
+        hold.release()
+        b.collect()
+        for node in (a, b):
+            with node.lock("x").acquire(timeout=20):
+                pass
 
 
 def test_a_node_that_was_interrupted_joins_again_and_its_waiters_ask_again(tmp_path: Path) -> None:

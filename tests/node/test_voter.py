@@ -15,6 +15,7 @@ from peerlock.node.quorum.voter_driver import VoterDriver
 from peerlock.node.store.member import StoreMember
 from peerlock.node.store.memory import MemoryStore
 from peerlock.node.store.requests import Snapshot, StoredHeartbeat
+from peerlock.sim.cluster import authority
 
 A, B = Peer("a", 1), Peer("b", 2)
 OLD = (("v1", ""), ("v2", ""), ("v3", ""))
@@ -44,6 +45,12 @@ Ear: Any = _Ear
 
 def voter(name: str = "v1") -> Voter:
     return Voter(name, 5.0, View(1, (A, B), OLD, 1))
+
+
+def test_the_clocks_of_every_time_service_are_inside_the_promise() -> None:
+    chrony, ntpd, quartz = 83_333e-6, 500e-6, 500e-6  # the largest rates of slewing by default; a bad oscillator
+    assert max(chrony, ntpd) + quartz < RHO
+    assert max(chrony, ntpd) + quartz < authority.WRONG_RATE, "and the simulator tries such clocks"
 
 
 def test_a_lease_is_over_before_the_promise_it_rests_on() -> None:

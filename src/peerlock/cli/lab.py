@@ -79,7 +79,7 @@ def make_lab(
     from peerlock.net.control.status import NodeStatus
     from peerlock.net.settings import gather
 
-    settings = gather(config, dir=directory)
+    settings = gather(config, needs_tls=False, dir=directory)
 
     def status() -> dict[str, object]:
         caller = reach(group, settings)

@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from types import FrameType
 from typing import Annotated, Any
@@ -39,7 +39,9 @@ from peerlock.net.settings import Settings, gather, prepared, registry_for
 from peerlock.node.wire import ClientResult
 
 BUSY, UNREACHABLE = 1, 69
-JOIN_S = 2.0  # that -n and -w allow for joining the group, beside the wait for the lock
+JOIN_S = 2.0  # that -n and -w allow for joining the group, if it takes longer than they say
+NONBLOCK_S = 0.2  # for --nonblock: no node answers that a lock is busy, so the command asks and gives up
+LEAST_WAIT_S = 0.05  # for the lock, however long joining took
 
 
 class CommandLine(TyperCommand):
@@ -70,7 +72,9 @@ def run(
     now: Annotated[bool, typer.Option("-n", "--nonblock", help="Do not wait for a lock that is held.")] = False,
     wait: Annotated[
         float | None,
-        typer.Option("-w", "--wait", metavar="SECONDS", min=0.0, help="Wait for the lock at most so long."),
+        typer.Option(
+            "-w", "--wait", metavar="SECONDS", min=0.0, help="Join the group and wait for the lock within this time."
+        ),
     ] = None,
     shared: Annotated[bool, typer.Option("-s", "--shared", help="Take a readers-writer lock as a reader.")] = False,
     exclusive: Annotated[bool, typer.Option("-x", "--exclusive", help="Take a readers-writer lock as writer.")] = False,
@@ -80,6 +84,10 @@ def run(
     group: GroupName = "default",
     config: Config = None,
     directory: Directory = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of this node, for a group of several hosts without a resident node."),
+    ] = None,
 ) -> None:
     """Run a command while holding a lock: peerlock run backup -- rsync -a /srv /mnt
 
@@ -97,8 +105,11 @@ def run(
     if not command:
         raise UsageError(f"There is no command: peerlock run {name} -- COMMAND...")
     mode = "read" if shared else "write" if exclusive else ""
-    patience = 0.05 if now else wait
-    settings = gather(config, dir=directory)
+    patience = NONBLOCK_S if now else wait
+
+    def settings(needs_tls: bool) -> Settings:
+        return gather(config, needs_tls=needs_tls, dir=directory, name=node)
+
     try:
         with leaving_when_told(), holding(group, settings, name, mode, patience) as held:
             result = under_lock(command, held, name)
@@ -131,18 +142,21 @@ def leaving_when_told() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def holding(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
+def holding(
+    group: str, settings: Callable[[bool], Settings], name: str, mode: str, patience: float | None
+) -> Iterator[Held]:
     """The lock, through a resident node, or as a member."""
-    caller = reach(group, settings, resident=True)
+    local = settings(False)
+    caller = reach(group, local, resident=True)
     if caller is not None:
         with contextlib.closing(caller):
             yield ThroughResident(caller, name, mode, patience)
         return
-    if settings.nodes is not None:
+    if local.nodes is not None:
         raise Unreachable(
             f"No node of the group {group} runs on this host: start one with peerlock node. The lock was never held."
         )
-    with as_member(group, settings, name, mode, patience) as held:
+    with as_member(group, settings(True), name, mode, patience) as held:
         yield held
 
 
@@ -151,7 +165,7 @@ class ThroughResident(Held):
         self.caller, self.channel = caller, caller.socket.fileno()
         try:
             self.number = caller.send("acquire", lock=name, mode=mode)
-            caller.socket.settimeout(None if patience is None else max(patience, 0.05))
+            caller.socket.settimeout(None if patience is None else max(patience, LEAST_WAIT_S))
             frame = caller.read()
         except TimeoutError:
             raise LockTimeout(f"The lock {name} was not granted in time. It was never held.") from None
@@ -204,8 +218,7 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
     registry = registry_for(group, settings)
     # With leases, a dead member keeps a new one waiting until its lease is over.
     allowed = JOIN_S + (registry.patience_s if registry.leases else 0.0)
-    limit = None if patience is None else max(patience, allowed)
-    deadline = None if limit is None else time.monotonic() + limit
+    limit, began = None if patience is None else max(patience, allowed), time.monotonic()
     try:
         joined = started(ThreadShell(registry, group, algorithm, limits), limit)
     except LockTimeout as problem:
@@ -213,9 +226,8 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
     with joined as node:
         rwlock = node.rwlock(name)
         lock = rwlock.read() if mode == "read" else rwlock.write() if mode == "write" else node.lock(name)
-        hold = lock.acquire(
-            timeout=None if deadline is None else max(patience or 0.0, deadline - time.monotonic() - allowed)
-        )
+        left = None if patience is None else max(LEAST_WAIT_S, patience - (time.monotonic() - began))
+        hold = lock.acquire(timeout=left)
         inner, outer = os.pipe()
 
         class Member(Held):

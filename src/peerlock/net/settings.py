@@ -327,7 +327,7 @@ def gather(config: str | Path | None = None, *, needs_tls: bool = True, **said: 
     if isinstance(tls, Mapping):
         if name is None and any("{name}" in str(value) for value in tls.values()):
             raise UsageError(
-                "The files for TLS are named after this node ({name}): say which it is, with name= or --name."
+                "The files for TLS are named after this node ({name}): say which it is, with name=, --name or PEERLOCK_NAME."
             )
         found["tls"] = {key: str(value).replace("{name}", str(name)) for key, value in tls.items()}
     try:

@@ -235,9 +235,8 @@ class Core:
     # -- frames ------------------------------------------------------------------------------------------
 
     def receive(self, peer: Peer, frame: Frame, now: float) -> View | None:
-        """A frame from a peer with which a link is up. A view: nothing was done about the frame.
-        The shell confirms that the view was decided, lets the core learn it, and hands the frame in
-        once more.
+        """A frame from a linked peer. If the answer is a view, nothing was done: the shell confirms
+        that it was decided, lets the core learn it, and hands the frame in once more.
         """
         assert not self.handling, "receive was called in the middle of another input"
         self.handling = True  # what the decorator does, without its calls
@@ -341,9 +340,7 @@ class Core:
 
     @an_input
     def holding_allowed(self, now: float) -> None:
-        """The registry makes sure that no view without this node is decided, until this node gives
-        the permission back.
-        """
+        """No view without this node is decided until it gives the permission back."""
         self.table.now = now
         self.table.allow()
 

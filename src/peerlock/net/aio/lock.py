@@ -188,8 +188,10 @@ class Lock:
             raise
 
     async def try_acquire(self, *, patience_s: float = 0.0) -> Hold | None:
-        """The lock if it is granted within `patience_s` seconds, else None: nobody answers "busy",
-        so it asks and gives up.
+        """The lock if it is granted within `patience_s` seconds, else None.
+
+        No node answers that a lock is busy, so this one asks and gives up. With 0 it is granted
+        only if that takes no message: another node that had it last may have it still.
         """
         patience = seconds("patience_s", patience_s)
         if patience is None:

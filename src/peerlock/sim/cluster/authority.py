@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from peerlock.node.membership.lease import RHO
 from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.quorum.messages import Ballot, Heartbeat, HeartbeatAck, ViewDecided
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from peerlock.sim.cluster.world import World
 
 ELIGIBLE = tuple((f"v{at}", "") for at in range(1, 8))  # the first three or five of them vote at first
+WRONG_RATE = 0.1089  # by so much the clocks of hosts are too fast or too slow, at most
 TIMER_LATE_S = 1e-7  # a timer never rings before its time, whatever floating point does
 
 
@@ -42,7 +42,7 @@ class LeaseAuthority:
         self.store_away = 0.0  # until then
 
     def new_clock(self) -> Clock:
-        rate = 1 + self.world.random.uniform(-RHO, RHO) * 0.99
+        rate = 1 + self.world.random.uniform(-WRONG_RATE, WRONG_RATE)
         return Clock(rate, self.world.random.uniform(0, 1000), TIMER_LATE_S)
 
     def registry(self, process: Process) -> Registry:

@@ -62,6 +62,9 @@ class Oracle:
     def decided(self, view: View) -> None:
         """A view was decided."""
 
+    def epochs(self) -> int:
+        return max(process.core.view_change.known for process in self.world.processes)
+
     # -- after the faults ----------------------------------------------------------------------------------
 
     def waiting(self) -> list[User]:
@@ -93,6 +96,9 @@ class StaticOracle(Oracle):
         known = self.views.setdefault(view.epoch, view)
         if known != view:
             raise Broken(f"two views of epoch {view.epoch}: {known} and {view}")
+
+    def epochs(self) -> int:
+        return len(self.views)  # their numbers are far apart where the operator has spoken
 
     def has_seen_enough(self) -> bool:
         if self.world.now - self.world.calm_since > HEALED_S:

@@ -169,9 +169,8 @@ class World:
         if not self.calm:
             raise Broken(f"everything stands still after {oracle.grants} grants: {oracle.describe_waiting()}")
         oracle.at_the_end()
-        epoch = max(process.core.view_change.known for process in self.processes)
         messages = sum(process.core.table.messages for process in self.processes)
-        return Result(self.seed, oracle.grants, self.faults, epoch, messages, self.now)
+        return Result(self.seed, oracle.grants, self.faults, oracle.epochs(), messages, self.now)
 
 
 def run(seed: int, plan: Plan) -> Result:
