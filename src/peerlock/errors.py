@@ -83,7 +83,7 @@ class AfterFork(UsageError, RuntimeError):
 
 
 class RegistryError(PeerlockError):
-    """The place where a group says who its members are cannot be used."""
+    """The place where a group keeps its members cannot be used."""
 
 
 class Unreachable(LockError):

@@ -46,7 +46,7 @@ NEAR = {
     "a voter forgets what it has accepted": 191,
     "what was accepted is not proposed again": 66,
     "an old wish admits a peer": 106,
-    "voters remember who left": 89,
+    "voters remember members that left": 89,
     "store: lease counted from the answer": 889,
     "list: an epoch is not durable": 18,
     "list: what a dead node decided counts": 595,

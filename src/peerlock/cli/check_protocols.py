@@ -24,8 +24,8 @@ def check_views(
     Three nodes, two changes of the view: crashes, joins, leaves, a stopped
     member that is excluded and comes back.
 
-    With all rules nobody is ever inside beside another, and nobody waits for
-    ever. Without any one of them somebody is, or does.
+    With all rules no two nodes are ever inside together, and no node waits for
+    ever. Without any one of them two nodes are, or one does.
     """
     from peerlock.algorithms import choose
     from peerlock.check.protocols.view_change import CLEAN, DEEP, explore

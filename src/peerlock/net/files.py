@@ -1,4 +1,4 @@
-"""Names, and places on a host: directories that nobody else can enter, files that are there as a
+"""Names, and places on a host: directories that no other user can enter, files that are there as a
 whole, sockets.
 """
 

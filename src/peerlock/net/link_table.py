@@ -1,4 +1,4 @@
-"""All links of one node: which there are, which are being made, and who is at the other end.
+"""All links of one node: which there are, which are being made, and which peer is at the other end.
 
 The first frame each way on a link is a hello. The side that was dialled checks it (version, group,
 registry, certificate) and answers with its own hello, or with a sentence and the end of the link.
@@ -114,7 +114,7 @@ class LinkTable:
             self.dial(peer)
         shell.carry_out()
 
-    # -- who is at the other end -------------------------------------------------------------------------
+    # -- the other end -----------------------------------------------------------------------------------
 
     def on_frame(self, link: Link, frame: Frame) -> None:
         """Lock messages between members that have greeted each other do not come here."""

@@ -2,8 +2,8 @@
 
 Keywords come first, then the environment (`PEERLOCK_NAME`, `PEERLOCK_NODES`, `PEERLOCK_TLS_CA`,
 ...), then the file named by `config` or `PEERLOCK_CONFIG`. Nothing said at all: the group of this
-user on this machine. Settings that do not belong together are refused, and so are variables that
-nobody knows: a cluster whose list was lost, or whose file was mistyped, would be a lock on one
+user on this machine. Settings that do not belong together are refused, and so are variables that no
+user of it knows: a cluster whose list was lost, or whose file was mistyped, would be a lock on one
 host.
 
     # shop.toml, the same on every host
@@ -16,7 +16,7 @@ host.
     cert = "{name}.pem"
     key = "{name}.key"
 
-With `[voters]` in the place of `[nodes]` the group decides for itself who its members are, with
+With `[voters]` in the place of `[nodes]` the group decides for itself which nodes are members, with
 `[etcd]` etcd keeps it:
 
     [voters]                                    [etcd]
@@ -140,12 +140,13 @@ def join(
     - One machine: `dir`, a directory that several users share.
     - A fixed list: `nodes`, `name`, `tls`; `assume_dead`: nodes that the operator says are dead.
     - Voters: `voters`; `first_start`: this voter has never run before. `etcd`: the same in a store.
-    - With leases: `lease_s`; `stall_s`: an event loop that is silent for so long hangs;
-      `watchdog`: a process that kills this one if its lease is over and it does not notice.
+    - With leases: `lease_s`; `stall_s`: an event loop that is silent for so long hangs; `watchdog`:
+      a process that kills this one if its lease is over and it does not notice.
     - `address`: where the others reach this node. `bind`: the address of this host, if it differs.
     - `algorithm`, `local_grants`, `idle_locks`, `spin`: how its locks work.
     - `config`: a TOML file that says the same. `state`: the file that this node must not lose.
-    - `timeout`: seconds to become a member; then `LockTimeout` says for which nodes the group waits.
+    - `timeout`: seconds to become a member; then `LockTimeout` says for which nodes the group
+      waits.
     """
     said = locals()
     prepared = prepare(**said)

@@ -1,7 +1,7 @@
 """When an acquire that never waits lets other tasks and processes have their turn.
 
 An acquire that never waits would starve the event loop: one that is granted at once yields if half
-a millisecond has passed since the last that did. Where somebody has waited of late it is less: what
+a millisecond has passed since the last that did. Where a caller has waited of late it is less: what
 others ask for may have come already and is seen when the loop has its turn.
 """
 

@@ -360,7 +360,7 @@ class Core:
 
     @an_input
     def leased(self, until: float, now: float) -> None:
-        """The registry has made sure that nobody excludes us before `until`."""
+        """The registry has made sure that no view excludes us before `until`."""
         table, deadline = self.table, self.deadline
         table.now = now
         if deadline.expired(now):

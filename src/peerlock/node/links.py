@@ -128,7 +128,7 @@ class Links:
     def tell_the_view(self, session: Session) -> None:
         """To a peer that seems to know only an older one."""
         view_change = self.core.view_change
-        if view_change.coming:  # else we do not know who is in it: we have just joined again
+        if view_change.coming:  # else its members are not known here: we have just joined again
             self.send(session, NewView(view_change.known, view_change.coming))
 
     @an_input
@@ -175,7 +175,7 @@ class Links:
         return any(session.stuck for session in self.sessions.values())
 
     def hear_all(self) -> None:
-        """It was we who slept: what the others said meanwhile has not been read yet."""
+        """This node slept: what the others said meanwhile has not been read yet."""
         for session in self.sessions.values():
             hears(session, self.table.now)
 

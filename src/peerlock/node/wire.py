@@ -1,7 +1,7 @@
 """The messages between members.
 
 A frame is a length of four bytes and a MessagePack array, validated as it is decoded. The first
-frame in each direction of a link is `Hello`: who, in which group, with which versions.
+frame in each direction of a link is `Hello`: which peer, in which group, with which versions.
 `LockMessage`, `Report` and `Disagree` are numbered by the session and repeated until acknowledged;
 the others are not missed when they are lost.
 
@@ -142,10 +142,10 @@ class LockStatus(Struct, frozen=True, array_like=True):
 
 
 class StaticState(Struct, frozen=True, array_like=True, tag=10):
-    """For a fixed list of nodes: what the sender knows. A new view needs this of everybody."""
+    """For a fixed list of nodes: what the sender knows. A new view needs this of all nodes."""
 
     epoch: int  # the newest that it has heard of
-    absent: tuple[tuple[str, int], ...]  # who need not be waited for: name and incarnation
+    absent: tuple[tuple[str, int], ...]  # nodes that are not waited for: name and incarnation
     seen: tuple[tuple[str, int], ...]  # the newest incarnation of each that the sender has heard of
     leaving: bool = False  # the sender itself
     renew: bool = False  # a view with the same members, please

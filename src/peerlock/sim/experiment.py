@@ -270,7 +270,7 @@ class Prepared:
                     j for j, place in world.places.items() if place.phase in ("idle", "waiting", "inside", "ending")
                 ]
                 if not present:
-                    raise UsageError(f"Node {node} cannot join at {at:g}: nobody is there any more.")
+                    raise UsageError(f"Node {node} cannot join at {at:g}: no node is there any more.")
                 return Members(tuple(present), min(present), self.delay.bound)
 
             world.at(at, lambda: world.join(node, knows, self._work(node, seed), self.load.closed))

@@ -47,7 +47,7 @@ def replay(events: Sequence[Event]) -> int:
                 _call(node.release, out)
             case "received":
                 if event.id not in flight:
-                    raise TraceError(f"Event {number}: a message is received that nobody has sent.")
+                    raise TraceError(f"Event {number}: a message is received that no node has sent.")
                 _call(node.receive, event.source, flight.pop(event.id or 0), out)
             case "sent":
                 what, (to, message) = due[event.node].popleft() if due[event.node] else ("", (None, None))

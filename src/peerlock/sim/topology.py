@@ -1,4 +1,4 @@
-"""Networks: who is connected to whom.
+"""Networks: which nodes are connected.
 
 A topology numbers its nodes 1 to n and keeps the names that a file gave them as labels. Complete
 networks are not stored as edges, so that a thousand nodes cost nothing. Everything else comes from
@@ -159,7 +159,7 @@ def of_graph(graph: nx.Graph[Any], text: str = "graph", n: int | None = None, no
         parts = sorted(nx.connected_components(graph), key=len)
         raise TopologyError(
             f"{text} is not connected: it has {len(parts)} parts, the smallest with {len(parts[0])} of {count} nodes. "
-            "A request could never reach everybody; connect the parts or take one of them."
+            "A request could never reach all nodes; connect the parts or take one of them."
         )
     number = {node: at for at, node in enumerate(graph.nodes, 1)}
     neighbours = {number[node]: tuple(sorted(number[k] for k in graph[node])) for node in graph.nodes}

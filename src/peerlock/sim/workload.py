@@ -1,4 +1,4 @@
-"""Who wants to enter, when, in which mode and for how long.
+"""Which node wants to enter, when, in which mode and for how long.
 
 Every node draws its work from a stream of its own, so two algorithms given the same seed get the
 same work, however differently they order it. In a *closed* load a node asks again some time after

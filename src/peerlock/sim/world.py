@@ -11,7 +11,7 @@ time happen in the order in which they were scheduled, except that timers come a
 due by then. A time-out of twice the delay bound therefore means what the papers mean by it.
 
 What a node does is told to the recorders. Only those that asked for an event are called, and if
-none wants to know of receipts the loop does not even look at who received what.
+none wants to know of receipts the loop does not even look at which node received what.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Network(Struct, frozen=True):
 
     delay: Delay
     fifo: bool = False
-    broadcast: bool = False  # one message can reach everybody
+    broadcast: bool = False  # one message can reach all nodes
     loss: float = 0.0  # the papers' channels lose nothing and double nothing; layers below them must cope
     duplicate: float = 0.0
 
@@ -66,10 +66,10 @@ class World:
         self.chance = Random(f"{seed}/chance")
         self.tell = _Told(recorders)
         self.cut: tuple[frozenset[NodeId], ...] = ()
-        self.forgetful = False  # somebody has started again and remembers nothing
-        self.changes: deque[Callable[[], None]] = deque()  # who comes or goes, now and next
+        self.forgetful = False  # a node has started again and remembers nothing
+        self.changes: deque[Callable[[], None]] = deque()  # nodes that come or go, now and next
         self.expected: set[NodeId] = set()  # newcomers, there or not yet
-        self.links: dict[NodeId, tuple[NodeId, ...]] | None = None  # once rewired: who is connected to whom
+        self.links: dict[NodeId, tuple[NodeId, ...]] | None = None  # once rewired: the neighbours of each node
         self._last: dict[tuple[NodeId, NodeId], float] = {}  # fifo: the last arrival on each channel
         self._copies: dict[int, int] = {}  # number in the queue -> id of the broadcast it belongs to
         self.clock = _Clock()

@@ -1,6 +1,6 @@
 """The voters, explored: the very `Voter` and `QuorumMember` that ship, in every interleaving.
 
-Three voters decide who the members are. One member, `m`, sends heartbeats and has a lease; the
+Three voters decide which peers are members. One member, `m`, sends heartbeats and has a lease; the
 other, `a`, is always supported, and stands for the rest of the group. A message may arrive at any
 time, any number of times, or never: letters stay where they are when they are delivered. Voters are
 restarted (what is not in their record is forgotten), or die for good.

@@ -10,8 +10,8 @@ every state:
   left, and was a member;
 - *no incarnation comes back* that an earlier view had excluded;
 - *the group goes on*: from every state there is a way, without another fault, to where all live
-  nodes are in one view, unless one of them waits for a node that is dead, and of which nobody has
-  said so.
+  nodes are in one view, unless one of them waits for a node that is dead, and of which the operator
+  has not said so.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Lock:
         finally:
             shell.at_work = False
         if hold.state == LOST:
-            raise hold.loss()  # the lease was over, and nobody had noticed
+            raise hold.loss()  # the lease was over, and that had not been noticed
 
     def _body_lost(self, hold: Hold, why: int = DONE) -> None:
         """A body goes on without its hold: at its end there is nothing to release, or a loss to
@@ -356,7 +356,7 @@ class Lock:
             raise hold.loss() from error
 
     def _this_task(self) -> Any:
-        """Of the loop that the node belongs to: in any other one nobody would answer for it."""
+        """Of the loop that the node belongs to: in any other one no task would answer for it."""
         if asyncio.get_running_loop() is not self._loop:
             self._shell.usable()
         return asyncio.current_task()

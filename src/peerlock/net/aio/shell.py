@@ -161,7 +161,7 @@ class AioShell(Shell):
             self.loop.call_soon_threadsafe(self.run, act)
 
     def is_over(self) -> bool:
-        """The lease, although nobody may have noticed."""
+        """The lease, although that may not have been noticed."""
         return self.core.deadline.expired(self.time())
 
     def check_lease(self) -> None:
@@ -224,7 +224,7 @@ class AioShell(Shell):
             link.drop()
 
     def fall_silent(self) -> None:
-        """Nobody is spoken to any more."""
+        """No peer is spoken to any more."""
         self.links.close()
         for task in list(self.tasks):
             task.cancel()
@@ -243,7 +243,7 @@ class AioShell(Shell):
                 await self.loop.run_in_executor(None, self.registry.left, FAREWELL_S)
             await asyncio.sleep(0)
         finally:
-            self.registry.close()  # also if nobody waits for the farewell any more
+            self.registry.close()  # also if no caller waits for the farewell any more
             if self.at_end is not None:
                 await self.at_end.aclose()
 

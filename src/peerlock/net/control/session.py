@@ -1,4 +1,4 @@
-"""What a node does for those who are not members: the command line on the same host.
+"""What a node does for clients that are not members: the command line on the same host.
 
 A client says hello with no incarnation, then calls and gets results. It can see the status, take
 locks through this node, kick a node of a fixed list, and have a lock traced. A lock that it took is

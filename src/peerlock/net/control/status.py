@@ -40,7 +40,7 @@ class LockView(Struct, frozen=True):
     name: str
     algorithm: str
     holders: tuple[Holder, ...]
-    waiters: tuple[Waiter, ...]  # who has waited longest first
+    waiters: tuple[Waiter, ...]  # the one that has waited longest first
 
 
 class NodeStatus(Struct, frozen=True):
@@ -54,7 +54,7 @@ class NodeStatus(Struct, frozen=True):
     members: tuple[str, ...]
     locks: tuple[LockView, ...]
     silent: tuple[str, ...]  # members that did not answer
-    waits_for: tuple[str, ...]  # whom this node waits for: no answer, and may not be excluded; or no report
+    waits_for: tuple[str, ...]  # peers that this node waits for: no answer, and may not be excluded; or no report
     changing: bool  # the group is between two views
     older: tuple[str, ...] = ()  # members that speak an older version of the protocol than this node
     # of this node alone, since it started

@@ -109,7 +109,7 @@ BOOT = _boot()
 
 def _stat(pid: int | str) -> list[str]:
     """What the kernel says of a process, from its state on; X: there is none that we see. Another
-    `OSError`: nobody knows.
+    `OSError`: that is not known.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -121,10 +121,10 @@ def _stat(pid: int | str) -> list[str]:
 def end_process_groups(words: bytes, owner: int) -> bool:
     """End the process groups that worked under the locks of a dead holder. True: they are gone.
 
-    `owner` is the user who wrote the words down. Only what that user may end is ended, whoever we
-    are: else a member of a shared group could name any process, and root would kill it. A node of
-    root also writes down the groups of its clients, each with its user, and each is ended with the
-    rights of that user.
+    `owner` is the user that wrote the words down. Only what that user may end is ended, whatever
+    user we are: else a member of a shared group could name any process, and root would kill it. A
+    node of root also writes down the groups of its clients, each with its user, and each is ended
+    with the rights of that user.
     """
     ended = [_ended(line, owner) for line in words.replace(b"\0", b"").splitlines()]
     return all(ended)  # each is tried, whatever comes of the others
@@ -134,7 +134,7 @@ def _ended(words: bytes, owner: int) -> bool:
     try:
         return end_process_group(words, owner)
     except OSError:
-        return False  # without a look at the processes nobody can say that they are gone
+        return False  # without a look at the processes it is not known that they are gone
 
 
 def end_process_group(words: bytes, owner: int) -> bool:
@@ -152,7 +152,7 @@ def end_process_group(words: bytes, owner: int) -> bool:
     if leader[0] in "ZX" and any(fields[2] == group and fields[3] != session for _, fields in _all()):
         return True  # so does the group's number
     for _ in range(200):
-        # Killed first, then looked for. Processes that fork and end at once are seen by nobody; but
+        # Killed first, then looked for. Processes that fork and end at once are never seen; but
         # a process that has been killed cannot fork any more, so what is not seen afterwards is not
         # there.
         killed = _kill(number, rights)

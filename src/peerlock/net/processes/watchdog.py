@@ -1,15 +1,15 @@
 """A process that ends another one whose lease is over, if that one does not notice.
 
 Python may be stuck: in C code that keeps the interpreter's lock, in a signal that stopped it, in a
-machine that swaps. Its lease runs out meanwhile, nobody can tell it, and when it goes on it may
-write once more before it looks. With `watchdog=True` it is killed at its deadline instead, with its
-process group if it leads one.
+machine that swaps. Its lease runs out meanwhile, no other process can tell it, and when it goes on
+it may write once more before it looks. With `watchdog=True` it is killed at its deadline instead,
+with its process group if it leads one.
 
 The two share a page of memory with one number: the time, on the clock that counts suspension, at
-which the holder must be dead if it has said nothing else. That is a hundredth of a lease after its
-end, so that whoever notices is not killed while it does. The holder moves it with each lease, and
-takes it away when it has noticed that a lease is over. They also share a socket: the watchdog says
-on it that it is there, and ends when the other end is closed, by an exit or an exec.
+which the holder must be dead if it has said nothing else. That is a tenth of a lease after its end,
+so that a holder that notices by itself is not killed while it does. The holder moves it with each
+lease, and takes it away when it has noticed that a lease is over. They also share a socket: the
+watchdog says on it that it is there, and ends when the other end is closed, by an exit or an exec.
 
     python -P -S watchdog.py PID PAGE SOCKET
 

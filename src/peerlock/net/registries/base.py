@@ -1,8 +1,8 @@
-"""Who the members are: what a shell asks of a registry.
+"""Which peers are members: what a shell asks of a registry.
 
-A registry decides one view an epoch, knows (or does not) who is dead, and says when a member may
-believe. It is asked by a shell, for one node; every answer is the newest view that is known, and a
-change that is not decided at once arrives later through `decided`.
+A registry decides one view per epoch, knows (or does not) which members are dead, and says when a
+member may believe. It is asked by a shell, for one node; every answer is the newest view that is
+known, and a change that is not decided at once arrives later through `decided`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Registry:
     kind = ""
     name = ""  # of this node
     leases = False  # a node may believe for a time only: the registry calls `Permission.leased` again and again
-    outside = False  # who is not in the newest view need not ask again: the registry takes it in when it can
+    outside = False  # a peer that is not in the newest view need not ask again: it is admitted when it can be
     source: str | None = None  # the address that links are made from; None: the kernel chooses
     patience_s = PATIENCE_S  # with a member that does not answer, before `exclude` hears of it
     clock: Callable[[], float] = staticmethod(time.monotonic)  # that the node lives by
@@ -94,7 +94,9 @@ class Registry:
         return True
 
     def change(self, even_if_the_same: bool = False) -> View | None:
-        """A view of all who are there. If it is decided later, `Membership.take` hears of it."""
+        """A view of all peers that are there. If it is decided later, `Membership.take` hears of
+        it.
+        """
         raise NotImplementedError
 
     def lives(self, peer: Peer) -> bool | None:
@@ -102,13 +104,13 @@ class Registry:
         return None
 
     def exclude(self, peers: tuple[Peer, ...]) -> tuple[View | None, tuple[Peer, ...]]:
-        """Exclude those that may be excluded. The newest view, and whom it was not possible to
-        exclude.
+        """Exclude those that may be excluded. The newest view, and those that could not be
+        excluded.
         """
         return None, peers
 
     def relieve(self) -> None:
-        """Those of whom `exclude` was told last answer again."""
+        """The peers that `exclude` was told of last answer again."""
 
     def begin_holding(self) -> bool:
         """May this node believe from now on? False: not now, or no more; the newest view says
@@ -133,7 +135,7 @@ class Registry:
 
     def kick(self, name: str) -> str:
         """The operator says that a node is dead. What came of it, in a sentence."""
-        raise UsageError(f"A group of the kind {self.kind} knows by itself who is dead: nobody has to be kicked.")
+        raise UsageError(f"A group of the kind {self.kind} knows by itself which members are dead: no kick is needed.")
 
     def record_process_groups(self, words: bytes) -> None:
         """These process groups work under locks of this node: they must be gone before a lock is
@@ -149,7 +151,7 @@ class Registry:
         return []
 
     def waits_for(self) -> tuple[str, ...]:
-        """Names of those without whom no view can be decided."""
+        """Names of the nodes without which no view can be decided."""
         return ()
 
     def blocked_by(self) -> str | None:

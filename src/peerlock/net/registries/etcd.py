@@ -37,7 +37,7 @@ ANSWER_S = 1.0  # a request that takes longer is given up
 
 
 class Etcd(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where etcd is, and who we are to it."""
+    """Where etcd is, and as which user it knows us."""
 
     endpoints: tuple[str, ...]
     user: str | None = None
@@ -314,7 +314,7 @@ class EtcdRegistry(StoreRegistry):
             where.append(parse_address("etcd", address.rstrip("/")))
             if scheme == "http" and not is_loopback(where[-1].host) and not rest.get("insecure"):
                 warn_once(
-                    f"{endpoint} is asked without TLS: whoever is on the way to etcd can change the group {group}"
+                    f"{endpoint} is asked without TLS: any program on the way to etcd can change the group {group}"
                     f"{' and read its password' if etcd.password else ''}. Write https://, with ca = under etcd."
                 )
         if not where:

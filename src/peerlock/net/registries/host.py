@@ -159,7 +159,7 @@ class HostRegistry(Registry):
                 raise UsageError(
                     f"{peer} is alive, or the group would know. End it, and it is excluded: kill {peer.pid}"
                 )
-        raise UsageError(f"The group {self.group} has no member {name}: peerlock status shows who there is.")
+        raise UsageError(f"The group {self.group} has no member {name}: peerlock status shows the members.")
 
     # -- the end -----------------------------------------------------------------------------------------
 

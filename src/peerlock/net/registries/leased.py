@@ -1,4 +1,4 @@
-"""What registries with leases have in common: everything but who decides.
+"""What registries with leases have in common: all but voters and store.
 
 The node asks (in its own thread), the heartbeat thread does, and answers through `Shell.post`. A
 kind of registry says how its agent is made, and carries what the agent sends.
@@ -101,7 +101,7 @@ class LeasedRegistry(Registry, Generic[A]):
         self.listening: socket.socket | None = None  # for all incarnations
         self.process_groups: tuple[Path, int] | None = None
         self.departed = threading.Event()
-        self.on_leased: Callable[[float], None] | None = None  # for those who watch
+        self.on_leased: Callable[[float], None] | None = None  # for an observer
         self.asked_at: float | None = None  # the node was asked whether it is there, and has not answered
         self.agent = self.make_agent(AgentShell(self))
         self.heartbeat_thread = HeartbeatThread(f"peerlock beats {group}")
@@ -126,7 +126,7 @@ class LeasedRegistry(Registry, Generic[A]):
         raise NotImplementedError
 
     def begin(self) -> None:
-        """In the heartbeat thread: connect to those who decide."""
+        """In the heartbeat thread: connect to the voters, or to the store."""
         raise NotImplementedError
 
     # -- where we are ------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class LeasedRegistry(Registry, Generic[A]):
 
     def kick(self, name: str) -> str:
         raise UsageError(
-            f"{name} is excluded as soon as it has not been heard of for {self.lease_s:g} s: nobody has to be kicked. "
+            f"{name} is excluded as soon as it has not been heard of for {self.lease_s:g} s: no kick is needed. "
             "To leave it out at once, end it with a signal that it can handle: it leaves the group itself."
         )
 

@@ -106,7 +106,7 @@ class ThreadShell(Shell):
         try:
             self._serve()
         except BaseException:
-            # A defect of ours. Nobody may wait for a thread that is not there any more.
+            # A defect of ours. No caller may wait for a thread that is gone.
             log.exception("group %s: the reader of %s has ended", self.group, self.core.me.name)
             with self.mutex:
                 self.closing = True
@@ -325,8 +325,8 @@ class ThreadShell(Shell):
             self.registry.close()
 
     def upset(self, problem: BaseException) -> None:
-        """A thread was interrupted in the middle of the core, with the mutex held: nobody knows how
-        far it came.
+        """A thread was interrupted in the middle of the core, with the mutex held: it is not known
+        how far it came.
         """
         if isinstance(problem, PeerlockError):
             return  # that is an answer

@@ -4,7 +4,7 @@ other.
 The lookup has a time of its own. A resolver whose first server is dead takes five seconds and more,
 and a lookup that is given up begins anew: together with the connection in one short time-out it
 would never end. Each address has a time of its own, too: the first may be one (of the other
-protocol, of an interface that is down) that nobody answers at.
+protocol, of an interface that is down) that no host answers at.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ async def dialled(
     source: str | None,
     connect_s: float,
 ) -> tuple[Any, Made]:
-    """A connection to who listens there; with TLS, to who has a certificate of that name."""
+    """A connection to that endpoint; with TLS, to the owner of a certificate of that name."""
     loop = asyncio.get_running_loop()
     problem: OSError = OSError(f"{where.host} has no address")
     for host, port in await addresses(where):
         try:
             # Not wait_for: if it is cancelled in the moment in which the connection is there,
-            # nobody closes that.
+            # nothing closes that.
             async with asyncio.timeout(connect_s):
                 return await _connected(loop, make, (host, port), name, tls, source)
         except OSError as why:

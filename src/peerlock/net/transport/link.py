@@ -30,12 +30,12 @@ FOR_A_PEER = 64 * 2**20  # reports and what is sent again after a broken link
 
 
 class Link:
-    """One end of a link: frames out of bytes, and who is at the other end."""
+    """One end of a link: frames out of bytes, and the peer at the other end."""
 
     def __init__(self, shell: Shell, dialled: Peer | None) -> None:
         self.shell = shell
         self.dialled = dialled  # the peer that we have dialled; None: it has dialled us
-        self.peer: Peer | None = None  # who has greeted us
+        self.peer: Peer | None = None  # the peer that has greeted us
         self.client: Any = None  # what serves the other end, if it is not a member
         self.buffer = bytearray(FIRST)
         self.whole = memoryview(self.buffer)

@@ -5,9 +5,9 @@ asyncio's own server says nothing of a handshake that fails, and fills the log w
 descriptor left. Here each connection is a task, which knows where the connection comes from and
 says why nothing comes of it.
 
-Anybody can connect and say nothing. So the number of unidentified connections is limited, by the
-descriptors that this process may have. The newest takes the place of the oldest: a handshake takes
-milliseconds, so a connection in the middle of one is rarely the oldest.
+Any program can connect and say nothing. So the number of unidentified connections is limited, by
+the descriptors that this process may have. The newest takes the place of the oldest: a handshake
+takes milliseconds, so a connection in the middle of one is rarely the oldest.
 """
 
 from __future__ import annotations

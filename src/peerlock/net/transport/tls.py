@@ -1,7 +1,7 @@
 """TLS: the files of a node, checked before anything is dialled, and plain words for what goes
 wrong.
 
-A node that cannot be let in by anybody says so at once: its own certificate is put through a
+A node that no other node can let in says so at once: its own certificate is put through a
 handshake with itself, with the same contexts that its peers meet. What is left are mistakes between
 two nodes. Each end logs its own view of them: the one that refuses sends an alert (RFC 8446, 6.2),
 and the other one reads it.
@@ -103,7 +103,7 @@ def check_tls(group: str, tls: Tls | None, insecure: bool, where: Iterable[Endpo
     if not all(is_loopback(endpoint.host) for endpoint in where):
         raise UsageError(
             "Nodes on several hosts talk over TLS: give tls= (ca, cert, key); `peerlock certs` makes them. "
-            "With insecure=True anybody who can reach the ports can take the locks."
+            "With insecure=True any program that can reach the ports can take the locks."
         )
     warn_once(
         f"Without TLS every user of this host can join the group {group} as a node that is not there, and take its locks. "
@@ -166,7 +166,7 @@ def load(made: ssl.SSLContext, ca: str | None, cert: str | None, key: str | None
             ) from None
         except _PassphraseWanted:
             raise UsageError(
-                f"{key or cert} has a passphrase, and nobody is there to type it: give a key without one."
+                f"{key or cert} has a passphrase, and a node has no user to type it: give a key without one."
             ) from None
 
 

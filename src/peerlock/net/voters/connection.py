@@ -32,7 +32,7 @@ from peerlock.node.wire import LARGEST_HELLO, FrameTooLong, incompatible, next_f
 log = logging.getLogger("peerlock")
 
 LARGEST = 2**20
-CONNECT_S = 1.0  # or a quarter of a lease: who is farther away than that cannot renew one
+CONNECT_S = 1.0  # or a quarter of a lease: a member that is farther away cannot renew one
 HELLO_S = 5.0
 CLOSE_S = 0.5  # for the other end to close, too
 AGAIN_S = (0.02, 0.1, 0.3, 0.5)

@@ -1,8 +1,8 @@
 """The operator's order: another voter in the place of a dead one.
 
 `peerlock voters replace` asks one voter after the other (`replace_voter`). The one that is asked
-(`Replacements`) looks first whether the new voter is there (`VisitingPeer`), for one that nobody
-reaches would cost the majority; then the voters decide it.
+(`Replacements`) looks first whether the new voter is there (`VisitingPeer`), for one that no other
+voter reaches would cost the majority; then the voters decide it.
 """
 
 from __future__ import annotations

@@ -96,7 +96,9 @@ class VoterServer(VoterPeer):
         self.at_first: set[str] = set()  # voters that know of no view yet
         self.members: dict[Peer, VoterConnection] = {}  # by which line each beats
         self.guests: set[VoterConnection] = set()
-        self.unidentified: dict[VoterConnection, None] = {}  # of these, who has not said who it is; the oldest first
+        self.unidentified: dict[
+            VoterConnection, None
+        ] = {}  # of these, connections without a name yet; the oldest first
         self.most = max_unidentified()
         self.reconnectors: dict[str, Reconnector] = {}
         self.orders = Replacements(self)
@@ -264,7 +266,7 @@ class VoterServer(VoterPeer):
             self.cannot_write(problem)
 
     def heartbeats_on(self, connection: VoterConnection, peer: Peer) -> None:
-        """An earlier incarnation of who beats there is no more."""
+        """An earlier incarnation of a member that sends heartbeats is no more."""
         if self.members.get(peer) is not connection:
             for other in [other for other, theirs in self.members.items() if theirs is connection]:
                 del self.members[other]

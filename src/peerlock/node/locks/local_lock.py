@@ -6,8 +6,8 @@ local waiter wants the lock in the same mode, it is granted without a message. W
 known to ask, that happens at most `local_grants` times in a row: then the node leaves the critical
 section and asks again like every other node.
 
-A `Ticket` is one request and what became of it. Whoever made the ticket owns the lock while its
-state is HELD; no thread and no task does. A ticket that is cancelled while it waits leaves the
+A `Ticket` is one request and what became of it. The caller that made the ticket owns the lock while
+its state is HELD; no thread and no task does. A ticket that is cancelled while it waits leaves the
 queue, and its request is adopted by the next local waiter. The papers have no way to take a request
 back, so if no other caller waits, the lock is left as soon as it is entered (`Participant.settle`).
 
@@ -152,7 +152,7 @@ class LocalLock(ToldToTheSuccessor):
         if now >= table.deadline.until:
             table.lapse(now)
         if self.want is None and table.open and self.at == "idle":
-            # The way of almost every entry that nobody competes for.
+            # The way of almost every uncontended entry.
             mode = ticket.mode
             if not self.free or self.mode != mode:
                 if self.successor is not None:
@@ -254,14 +254,14 @@ class LocalLock(ToldToTheSuccessor):
         self.next_one(now)
 
     def end(self, now: float) -> None:
-        """Leave the critical section; nobody here wants it."""
+        """Leave the critical section; no user of this node wants it."""
         sent, before, self.before = self.table.messages, self.before, None
         self.at, self.left_at = "ending", now
         if self.table.observers and (observer := self.observer()):
             observer.left(self)
         self.algorithm.release(self)
         if self.table.disputes and self.name in self.table.disputes:
-            self.table.request_epoch()  # nobody can enter in this epoch
+            self.table.request_epoch()  # no node can enter in this epoch
         self.quiet = self.quiet and self.table.messages == sent
         self.free = (
             before is not None
@@ -280,7 +280,7 @@ class LocalLock(ToldToTheSuccessor):
             self.sharers.remove(ticket)
 
     def next_one(self, now: float) -> None:
-        """Nobody here holds it any more: the next local waiter, or the other nodes."""
+        """No user here holds it any more: the next local waiter, or the other nodes."""
         head = self.queue[0] if self.queue else None
         if head is None:
             self.queue = None
@@ -359,7 +359,7 @@ class LocalLock(ToldToTheSuccessor):
 
     def admit(self, now: float) -> None:
         """The first in the queue holds it, and with a reader all readers that come next."""
-        assert self.queue, f"{self.name} was granted and nobody waits: {self.want}"
+        assert self.queue, f"{self.name} was granted and there is no waiter: {self.want}"
         self.holder = None
         self.grant(self.queue.popleft(), now)
         if self.mode == "read":

@@ -38,16 +38,16 @@ Settled: TypeAlias = (
 def shape_for(spec: AlgorithmSpec, me: NodeId, size: int, home: NodeId) -> Shape:
     """The members 1 to `size` in the shape that an algorithm needs.
 
-    Everybody sees them in its own order, those after itself first. Where the papers say "for all
-    j", whoever comes first would else be the same for all: of the nodes that a holder of Suzuki's
+    Each member sees them in its own order, those after itself first. Where the papers say "for all
+    j", the first one would else be the same for all: of the nodes that a holder of Suzuki's
     and Kasami's privilege finds waiting, the one with the lowest number.
     """
     if spec.needs.shape is Ring:
         return Ring(left=(me - 2) % size + 1, right=me % size + 1, home=home)
-    everybody = (*range(me, size + 1), *range(1, me))
+    members = (*range(me, size + 1), *range(1, me))
     if spec.needs.shape is Neighbours:
-        return Neighbours(tuple(j for j in everybody if j != me), home)
-    return Members(everybody, home)
+        return Neighbours(tuple(j for j in members if j != me), home)
+    return Members(members, home)
 
 
 class Participant:
@@ -117,5 +117,5 @@ class Participant:
         self.algorithm.receive(source, message, out)
 
     def drop(self) -> None:
-        """Nothing is held and nobody is in a group any more; the wish stays."""
+        """Nothing is held, and there is no group any more; the wish stays."""
         self.has, self.algorithm, self.at, self.clock = False, None, "idle", 0

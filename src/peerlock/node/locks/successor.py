@@ -81,7 +81,7 @@ class ToldToTheSuccessor(Participant):
 
     def withheld_until(self) -> float:
         """When the others are told. Not before twice the time that the last wait took: where turns
-        are slow for a while, telling everybody would make them slower still.
+        are slow for a while, telling all nodes would make them slower still.
         """
         return self.left_at + max(self.table.withhold_s, 2 * self.waited)
 

@@ -59,8 +59,8 @@ class LockTable:
         self.may_hold = False  # the registry allows this node to hold locks
         self.open = False  # both, and no peer is far behind
         self.choked = False  # one is
-        self.dirty: dict[Session, None] = {}  # who gets a write after this event, in order
-        self.withheld: dict[ToldToTheSuccessor, None] = {}  # who may have held something back
+        self.dirty: dict[Session, None] = {}  # peers that get a write after this event, in order
+        self.withheld: dict[ToldToTheSuccessor, None] = {}  # locks that may have withheld a request
         self.withheld_timer_set = False  # a reminder is under way
         self.withhold_s = WITHHOLD_S_PER_MEMBER
         self.bound = limits.idle_locks
@@ -103,7 +103,7 @@ class LockTable:
             local_lock.algorithm.after(older)
 
     def home(self, name: str) -> NodeId:
-        """Where a token starts when nobody is inside: the same for all members, another one for
+        """Where a token starts when no node is inside: the same for all members, another one for
         each lock.
         """
         return crc32(name.encode()) % (len(self.sessions) - 1) + 1
@@ -344,7 +344,7 @@ class Disputed(State):
     """In the place of an algorithm that cannot start: two members report to be inside, and one of
     them lies.
 
-    Nobody can know which. So nobody enters in this epoch; a member that is inside stays until it
+    No node can know which. So none enters in this epoch; a member that is inside stays until it
     leaves. The other locks go on, and the next epoch starts from what is reported then.
     """
 

@@ -18,7 +18,7 @@ WAITING, HELD, DONE, LOST, FAILED = range(5)
 class Limits(Struct, frozen=True):
     local_grants: int = 8  # in a row at one node while another node asks
     idle_locks: int = 50_000  # that a node remembers before it asks for a new view
-    spin: bool = True  # who waits, for a moment, where that pays
+    spin: bool = True  # a waiter may, for a moment, where that pays
 
 
 class Ticket:
@@ -39,7 +39,7 @@ class Ticket:
 
 
 class LockObserver(Protocol):
-    """Who wants to know what an algorithm does: for a trace of one lock."""
+    """Hears what an algorithm does, for a trace of one lock."""
 
     def sent(self, local_lock: LocalLock, to: NodeId, message: Wire, seq: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Who is a member.
+"""Which peers are members.
 
 view                 the members of one epoch
 view_change          learn, wedge, report, start: how a group goes from one view to the next

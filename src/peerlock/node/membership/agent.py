@@ -23,7 +23,7 @@ from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.store.requests import Request
 
-JOINING_S = 0.2  # between the heartbeats of who is not a member yet
+JOINING_S = 0.2  # between the heartbeats of a peer that is not a member yet
 LOST = 1 / 3  # of a lease: after that an answer will not come
 NO_VIEW = View(0, ())
 
@@ -75,7 +75,7 @@ class MembershipAgent:
         self.io, self.lease_s = io, lease_s
         self.heartbeat_at = 0.0
         self.links: frozenset[Peer] = frozenset()
-        self.heard: dict[str, float] = {}  # who decides: when it last answered
+        self.heard: dict[str, float] = {}  # of each voter, or the store: when it last answered
         self.since = 0.0  # this incarnation arrived
         self.started = False
         self.over = (
@@ -127,7 +127,7 @@ class MembershipAgent:
 
     def learned(self, view: View) -> None:
         """Of the member: a view was decided."""
-        self.heartbeat_at = 0.0  # who is in it beats at once
+        self.heartbeat_at = 0.0  # a member of it sends a heartbeat at once
         self.io.learned(view)
 
     def comes_back(self) -> None:

@@ -367,7 +367,7 @@ class HostMember(Proofs):
     # -- tidying up --------------------------------------------------------------------------------------
 
     def tidy(self, view: View, excluded: list[int]) -> None:
-        """Remove what nobody needs any more. A failure here loses nothing: the next view tries
+        """Remove what no process needs any more. A failure here loses nothing: the next view tries
         again.
         """
         with contextlib.suppress(OSError):

@@ -28,7 +28,7 @@ Voter: TypeAlias = Any
 
 
 def support_s(lease_s: float) -> float:
-    """How long a promise of `lease_s` is, on the clock of who gives it."""
+    """How long a promise of `lease_s` is, on the clock of the voter that gives it."""
     return lease_s * (1 + RHO)
 
 
@@ -38,7 +38,7 @@ class Lease(State):
     until: float = -inf
     rests_on: int = 0  # the heartbeat whose confirmation the lease rests on; 0: it does not run
     sent: tuple[tuple[int, float], ...] = ()  # beats that are not confirmed: number, when
-    confirmed: tuple[tuple[int, tuple[Voter, ...]], ...] = ()  # of each, by whom
+    confirmed: tuple[tuple[int, tuple[Voter, ...]], ...] = ()  # of each heartbeat, by these voters
 
     def runs(self, now: float) -> bool:
         return now < self.until

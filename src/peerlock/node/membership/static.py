@@ -19,7 +19,7 @@ of them.
 2. *The first of the list decides*: of the nodes that are not absent, the one whose name comes
    first. So one node decides.
 3. *It decides when all agree*: it has a link to every node that is not absent, and each of them has
-   told the same nodes to be absent. Who is first changes only with who is absent.
+   told the same nodes to be absent. Which node is first changes only with the absent nodes.
 4. *A new epoch is larger* than any of which a node has told, also one that has gone since.
 5. *An incarnation is absent, not a name.* A node that starts again is present again, and old news
    about it is not heeded.

@@ -1,4 +1,4 @@
-"""A view: the members of one epoch, and who decides the next view."""
+"""A view: the members of one epoch, and the voters that decide the next view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class View(Struct, frozen=True, omit_defaults=True):
 
     epoch: int
     members: tuple[Peer, ...]
-    voters: tuple[tuple[str, str], ...] = ()  # who decides the next one: name and address; none: another registry does
+    voters: tuple[tuple[str, str], ...] = ()  # that decide the next one: name and address; none: another registry does
     since: int = 0  # the first epoch with these voters
     leaving: tuple[Peer, ...] = ()  # with a store: members that may renew their leases no more
     lease_s: float = 0.0  # with a store: what all of them take a lease to be

@@ -1,4 +1,4 @@
-"""Who the group is, epoch after epoch, as one member sees it.
+"""The members of the group, epoch after epoch, as one of them sees it.
 
 The papers' algorithms know one fixed group that never fails. So every lock runs inside a *view*: an
 epoch's number and the members of that epoch. When a member crashes, joins or leaves, a registry
@@ -19,9 +19,9 @@ decides the next view, and the group moves there:
 Why no two members are inside at once: each epoch is a legal run of its algorithm, cut off at
 different places at different members (1 and 4), and a prefix of a run that excludes, excludes. A
 member that was inside at the cut and is in e+1 has said so before e+1 started anywhere (2, 3), and
-entered at no later time (1); who is not in e+1 is dead, or the registry has made sure that it does
-not believe to be inside. So e+1 starts from a legal `inside`. Numbers 2, 3, 5 leave no second story
-of e+1.
+entered at no later time (1); a member that is not in e+1 is dead, or the registry has made sure
+that it does not believe to be inside. So e+1 starts from a legal `inside`. Numbers 2, 3, 5 leave no
+second story of e+1.
 
 This file is the bookkeeping of these rules and nothing else: it is the same for one lock, which
 `peerlock.check` explores in every interleaving with each rule taken away in turn, and for a hundred

@@ -1,4 +1,4 @@
-"""A member's side of a group with voters: when it sends heartbeats, and to whom."""
+"""A member's side of a group with voters: when it sends heartbeats, and to which voters."""
 
 from __future__ import annotations
 

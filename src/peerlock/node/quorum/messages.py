@@ -3,7 +3,7 @@
     member -> voter     Heartbeat      I am there; what I want
     voter  -> member    HeartbeatAck   yes, and I will not exclude you for D; or no; and the newest view
     voter  -> voter     Prepare, Promise, Accept, Accepted, NotYet, Refused: single-decree Paxos, once for each epoch
-    voter  -> anybody   ViewDecided    this view was decided
+    voter  -> any peer  ViewDecided    this view was decided
     voter  -> voter     Gossip         the members that I support, for voters that consider excluding one
 
 Each frame of a voter is in an envelope with the counter of the sender's record and the highest one
@@ -23,7 +23,7 @@ from peerlock.node.membership.view import View
 from peerlock.node.peer import Peer
 from peerlock.node.wire import LENGTH
 
-MOST_VOTERS = 16  # a ballot is a round times this, plus the place of who proposes
+MOST_VOTERS = 16  # a ballot is a round times this, plus the place of the voter that proposes
 
 
 class Heartbeat(Struct, frozen=True, array_like=True, tag=0):
@@ -53,7 +53,7 @@ class Promise(Struct, frozen=True, array_like=True, tag=3):
     accepted: tuple[int, View] | None  # the newest ballot in which this voter has accepted something
     supported: tuple[Peer, ...]  # members that this voter supports
     leavers: tuple[Peer, ...]
-    joiners: tuple[Peer, ...] = ()  # who has said here that it wants in
+    joiners: tuple[Peer, ...] = ()  # peers that have asked this voter to be members
 
 
 class Accept(Struct, frozen=True, array_like=True, tag=4):
@@ -98,7 +98,7 @@ class VoterHello(Struct, frozen=True, array_like=True, tag=10):
     name: str
     voter: bool
     run: int = 0  # of a voter: a number that each start of it chooses anew
-    lease_s: float = 0.0  # the same for everybody: a lease must be over before a promise is
+    lease_s: float = 0.0  # the same for all members: a lease must be over before a promise is
     epoch: int = -1  # of a voter: the newest that it knows
     sentence: str = ""  # why this is the last frame, if it is
     newest: int = 1  # version that the sender speaks
@@ -123,7 +123,7 @@ Word: TypeAlias = Heartbeat | HeartbeatAck | Ballot | VoterHello | ReplaceVoter 
 
 class Envelope(Struct, frozen=True, array_like=True):
     counter: int  # of the sender's record; 0: it has none
-    seen: int  # the highest that the sender has seen of whom this is for
+    seen: int  # the highest ballot that the sender has seen of the addressee
     word: Word
 
 

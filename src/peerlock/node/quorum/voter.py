@@ -1,4 +1,4 @@
-"""One of the three or five that decide who the members are.
+"""One of the three or five voters that decide which peers are members.
 
 A voter does two things. It *supports*: a member that sends a heartbeat is promised that this voter
 will not exclude it for D. And it *votes*: for each epoch the voters decide one view by
@@ -6,10 +6,11 @@ single-decree Paxos, with the view of the epoch before naming them.
 
     Prepare   ->  Promise    I vote in no lower ballot; this is what I have accepted, and these I support
     Accept    ->  Accepted   once I support none of those that it excludes; until then NotYet
-    a majority has accepted: the view is decided, and everybody is told
+    a majority has accepted: the view is decided, and all peers are told
 
 1. A voter accepts a view without m only when its own promises to m have run out, or m has said that
-   it leaves. Who leaves has stopped believing before it says so, and never sends a heartbeat again.
+   it leaves. A member that leaves has given up its lease before it says so, and sends no heartbeat
+   again.
 2. A voter that has accepted a view without m, or was asked to, renews m no more until that epoch is
    decided. Without the first half a member would hold that is not in the next view. Without the
    second two voters block each other for ever: one has accepted a view without m and may not take
@@ -20,7 +21,7 @@ single-decree Paxos, with the view of the epoch before naming them.
 4. A proposer excludes the members that a majority no longer supports, or one end of a pair that
    cannot talk to each other; it admits those that a majority has heard of. If a voter has accepted
    a view, it proposes that one, as Paxos has it.
-5. Who refuses a renewal because of an epoch that is not decided proposes in it itself.
+5. A voter that refuses a renewal because of an epoch that is not decided proposes in it itself.
 6. A peer is admitted if it has said that it knows the epoch before, and is in none: so no
    incarnation comes back.
 7. A voter that has accepted a view with other voters renews nobody until that is decided, and then
@@ -73,7 +74,7 @@ class VoterOutput(Protocol):
     def answer(self, peer: Peer, ack: HeartbeatAck) -> None: ...
 
     def decided(self, view: View) -> None:
-        """Everybody who wants to know is to be told."""
+        """All peers that want to know are to be told."""
 
 
 class VoterRecord(Struct, frozen=True):
@@ -268,7 +269,7 @@ class Voter(State):
         self.promised, self.accepted, self.suspected, self.renew = 0, None, (), False
         if view.voters != before.voters:
             self.wanted = ()
-        self.joiners = ()  # who is not in yet says again that it wants to be
+        self.joiners = ()  # a peer that is not in yet asks again
         self.leavers = tuple(peer for peer in self.leavers if peer in view.members)
         self.apart = tuple(pair for pair in self.apart if pair[0] in view.members and pair[1] in view.members)
         self.supported = tuple(entry for entry in self.supported if entry[0] is EVERYBODY or entry[0] in view.members)
@@ -322,7 +323,7 @@ class Voter(State):
         self.vote_for_it(now, out)
 
     def ask(self, out: VoterOutput) -> None:
-        """Ask everybody who has not accepted it to do so; again and again, for some must first
+        """Ask all voters that have not accepted it to do so; again and again, for some must first
         wait.
         """
         assert self.value is not None
@@ -381,10 +382,10 @@ class Voter(State):
         """Joiners that a majority has heard of: one that reaches only a few voters would never have
         a lease.
         """
-        everybody = {peer for _, answer in self.answers for peer in answer.joiners}
+        wanting = {peer for _, answer in self.answers for peer in answer.joiners}
         return {
             peer
-            for peer in everybody
+            for peer in wanting
             if sum(peer in answer.joiners for _, answer in self.answers) >= self.decided.majority
         }
 
@@ -398,8 +399,8 @@ class Voter(State):
         )
 
     def victim(self, members: tuple[Peer, ...]) -> Peer | None:
-        """Of pairs that cannot talk to each other: who is in the most of them, else the last in
-        order.
+        """Of pairs that cannot talk to each other: the one that is in the most of them, else the
+        last in order.
         """
         pairs = {frozenset(pair) for pair in self.apart if pair[0] in members and pair[1] in members}
         if not pairs:

@@ -21,7 +21,7 @@ from peerlock.node.quorum.voter import Voter, VoterRecord
 
 BATCH_S = 0.005  # for others that join or leave at the same time
 STEP_S = 0.12  # that the next in the list waits longer
-AGAIN_S = 0.1  # to ask again who has not answered
+AGAIN_S = 0.1  # before a voter that has not answered is asked again
 TRIES = 30  # of that, before a new ballot
 
 

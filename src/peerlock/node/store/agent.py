@@ -71,7 +71,7 @@ class StoreAgent(MembershipAgent):
         self.maintain_view(now)
 
     def maintain_view(self, now: float) -> None:
-        """Exclude who is dead, and so on; but not with every answer."""
+        """Exclude dead members, and so on; but not with every answer."""
         self.now = now
         if now >= self.maintained_at:
             self.maintained_at = now + min(0.05, self.lease_s / 20)

@@ -89,11 +89,11 @@ class StoreMember(State):
         if self.wish == "join" and self.me not in self.members:
             if self.may_join:
                 return self.swap(steady, out, take_in=True)
-            return bool(self.dead(steady)) and self.swap(steady, out)  # nobody else may be left to do it
+            return bool(self.dead(steady)) and self.swap(steady, out)  # no other member may be left to do it
         if self.wish == "leave":
             return self.me in self.members and self.swap(steady, out)
         if self.is_marked:
-            # Nobody else may be left to do it; and who is the only one left need not be marked.
+            # No other member may be left to do it; and the only one left need not be marked.
             return (bool(self.dead(steady)) or self.members == (self.me,)) and self.swap(steady, out)
         return self.is_member and self.swap(steady, out)
 
@@ -133,11 +133,11 @@ class StoreMember(State):
         return next((revision for other, revision, _ in self.seen if other == who), 0)
 
     def victim(self, steady: float) -> Peer | None:
-        """Of pairs that cannot talk to each other: who is in the most of them, else the last in
-        order.
+        """Of pairs that cannot talk to each other: the one that is in the most of them, else the
+        last in order.
 
-        What the dead said last does not count, nor who is marked already; and the last one is never
-        marked.
+        What the dead said last does not count, nor a member that is marked already; and the last
+        one is never marked.
         """
         dead = self.dead(steady)
         here = {peer.id: peer for peer in self.members if peer not in self.view.leaving and peer.id not in dead}
@@ -195,7 +195,7 @@ class StoreMember(State):
         if said and said != self.lease.lease_s and not was_member:
             out.refuse(
                 f"the members of this group take a lease to be {said:g} s, and this node {self.lease.lease_s:g} s: "
-                f"it must be the same for all. Set lease_s to {said:g}; to change it, let everybody leave first (if all "
+                f"it must be the same for all. Set lease_s to {said:g}; to change it, let all members leave first (if all "
                 f"were killed, start one node with {said:g} and let it leave)"
             )
             return

@@ -65,7 +65,7 @@ class Swap(Struct, frozen=True):
     heartbeats: tuple[tuple[int, int], ...]  # and these heartbeats: whose, which
     view: View
     heartbeat: int = 0  # also written: the heartbeat of a joiner
-    without: tuple[int, ...] = ()  # also removed: those of who is excluded
+    without: tuple[int, ...] = ()  # also removed: those of excluded members
 
 
 class Look(Struct, frozen=True):

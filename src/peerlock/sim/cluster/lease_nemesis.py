@@ -223,7 +223,7 @@ class LeaseNemesis(Nemesis):
         super().heal()
 
     def may_wait(self) -> tuple[str, ...]:
-        """Cables that nobody repairs. Voters may be replaced after that."""
+        """Cables that are never repaired. Voters may be replaced after that."""
         if not self.lonely:
             return self.pair
         electors = self.authority.newest().electors

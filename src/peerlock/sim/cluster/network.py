@@ -79,7 +79,7 @@ class Network:
             self.blocked.subtract(pairs)
 
     def separate_for_good(self, pairs: list[tuple[str, str]]) -> None:
-        """Cables that nobody repairs, when all other faults have stopped."""
+        """Cables that are never repaired, when all other faults have stopped."""
         self.blocked = Counter(pairs)
         for process in self.world.processes:
             for link in list(process.links.values()) if process.alive and not process.leaving else ():
