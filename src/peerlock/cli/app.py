@@ -22,7 +22,7 @@ from peerlock.errors import PeerlockError, Unfinished, UsageError
 
 app = typer.Typer(
     name="peerlock",
-    help="A distributed lock with no lock server. Its algorithms come from papers: run, watch, compare and check them.",
+    help="A distributed lock without a server. Also runs, draws, compares and checks the algorithms of its papers.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -101,7 +101,8 @@ def answered(commands: typer.Typer) -> int:
             raise
         context = getattr(problem, "ctx", None)
         hint = f" Try: {context.command_path} --help" if context is not None else ""
-        print(f"peerlock: {words()}{hint}", file=sys.stderr)
+        text = words()
+        print(f"peerlock: {text}{'' if text.endswith(('.', '?')) else '.'}{hint}", file=sys.stderr)
         return 2
 
 

@@ -13,7 +13,7 @@ from peerlock.net.transport.certificates import make_certificates
 
 @app.command()
 def certs(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the nodes, as in the list.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the nodes, as they join.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Directory for the files.")] = Path("certs"),
     days: Annotated[int, typer.Option(min=1, max=36500, help="How long the certificates are valid.")] = 825,
 ) -> None:

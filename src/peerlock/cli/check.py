@@ -37,47 +37,64 @@ AsPrinted = Annotated[bool, typer.Option("--as-printed", help="The paper's text,
 Nodes = Annotated[
     int | None, typer.Option("-n", "--nodes", help="Number of nodes. Default: 3, or that of the topology.")
 ]
-Entries = Annotated[str, typer.Option(help="Entries of each node: 2; one number per node: 3,3,1; or any.")]
+Entries = Annotated[str, typer.Option(help="How often each node enters: 2, or 3,3,1 for each node, or any.")]
 Topologies = Annotated[str | None, typer.Option("--topology", help=f"One of: {topologies.SYNTAX}.")]
 Fifo = Annotated[bool, typer.Option("--fifo", help="Messages between two nodes arrive in the order sent.")]
-L = Annotated[int | None, typer.Option("--l", help="L of suzuki-kasami-b.")]
+L = Annotated[int | None, typer.Option("--l", help="suzuki-kasami-b counts requests modulo L.")]
 DelayBound = Annotated[
     int | None,
-    typer.Option(help="Ticks in which a message arrives; timers fire at their tick. Default: at any time.", min=1),
+    typer.Option(
+        help="A message takes at most this many ticks, and timers fire on time. Without it, both happen at any time.",
+        min=1,
+    ),
 ]
-Crashes = Annotated[int, typer.Option(help="How many nodes may die, at any time.", min=0)]
+Crashes = Annotated[int, typer.Option(help="At most this many nodes crash, at any time.", min=0)]
 InsideOption = Annotated[
-    list[str] | None, typer.Option(help="A node that is inside at the start: 2, or 2:read. May be repeated.")
+    list[str] | None,
+    typer.Option(help="A node that is in the critical section at the start: 2, or 2:read. May be repeated."),
 ]
-Home = Annotated[int, typer.Option(help="The node with the token when none is inside.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="An option of the algorithm: own_counts=true.")]
+Home = Annotated[int, typer.Option(help="The node with the token if none is in the critical section.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Set an option of the algorithm, as in own_counts=true.")]
 PropertyOption = Annotated[
     list[str] | None,
     typer.Option(
         "--property",
-        help="Only this property, or your own: ./mine.py:holds, a function of the state. May be repeated.",
+        help="Check only this property, or your own: ./mine.py:holds, a function of the state. A wrong name lists "
+        "all properties. May be repeated.",
     ),
 ]
 CostsOption = Annotated[bool, typer.Option("--costs", help="Also count the messages per entry, in all interleavings.")]
 PassedOver = Annotated[
     int | None,
-    typer.Option(help="Also count how often this node is passed over, once every node has its request."),
+    typer.Option(help="Also count how often others enter before this node, after every node has its request."),
 ]
 Liveness = Annotated[
     bool | None,
-    typer.Option(help="Also look for a node that waits for ever under fair delivery. Default: with --entries any."),
+    typer.Option(
+        help="Also look for a node that waits for ever although every message arrives. Default: with --entries any."
+    ),
 ]
 Reduce = Annotated[
-    bool, typer.Option("--reduce/--no-reduce", help="Explore states that differ only in the names of nodes once.")
+    bool,
+    typer.Option(
+        "--reduce/--no-reduce",
+        help="Explore fewer states: one of several that differ only in the names of nodes, or in the order of "
+        "deliveries. Not with --costs, --passed-over, --crashes or --liveness.",
+    ),
 ]
 MaxStates = Annotated[int | None, typer.Option(help="Stop after this number of states.", min=1)]
-MaxSeconds = Annotated[float | None, typer.Option(help="Stop after this time.", min=0)]
+MaxSeconds = Annotated[float | None, typer.Option(help="Stop after this number of seconds.", min=0)]
 TranscriptFile = Annotated[
-    Path | None, typer.Option(help="Write the counterexample as a transcript for peerlock play.")
+    Path | None,
+    typer.Option(metavar="FILE.txt", help="Write the counterexample as a transcript for peerlock play."),
 ]
-DiagramFile = Annotated[Path | None, typer.Option(help="Draw the counterexample: FILE.svg.")]
-ItfFile = Annotated[Path | None, typer.Option(help="Write the counterexample as ITF, for other tools.")]
-ShivizFile = Annotated[Path | None, typer.Option(help="Write the counterexample as a log for ShiViz.")]
+DiagramFile = Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the counterexample.")]
+ItfFile = Annotated[
+    Path | None, typer.Option(metavar="FILE.json", help="Write the counterexample as ITF, for other tools.")
+]
+ShivizFile = Annotated[
+    Path | None, typer.Option(metavar="FILE.log", help="Write the counterexample as a log for ShiViz.")
+]
 Open = Annotated[bool, typer.Option("--open", help="Watch the counterexample in the lab, in a browser.")]
 
 
@@ -111,7 +128,13 @@ def check(
 ) -> None:
     """Explore every reachable state of a small group and say whether the properties hold.
 
-    Exit code 0: all hold. 1: one is violated. 3: a limit came first.
+    For example: peerlock check ricart-agrawala -n 3 --entries 2
+
+    The properties are mutual exclusion, no deadlock, no failed assertion, and
+    the invariants of the paper.
+
+    Exit code 0: all hold. 1: one is violated. 2: wrong usage. 3: not finished
+    (a limit, or Ctrl-C).
     """
     setup = _Setup(name, nodes, topology, as_printed, options(set_ or [], l), home, inside or [], passed_over)
     files = {".txt": transcript, ".svg": diagram, ".json": itf, ".log": shiviz}

@@ -11,8 +11,14 @@ from peerlock.net.control.client import Caller, reach
 from peerlock.net.settings import Settings
 
 GroupName = Annotated[str, typer.Option("-g", "--group", envvar="PEERLOCK_GROUP", help="Name of the group.")]
-Config = Annotated[str | None, typer.Option(help="A TOML file that describes the group.")]
-Directory = Annotated[str | None, typer.Option("--dir", help="Directory of a group that several users share.")]
+Config = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="File with the settings of the group (TOML). Also: PEERLOCK_CONFIG."),
+]
+Directory = Annotated[
+    str | None,
+    typer.Option("--dir", metavar="DIR", help="Directory of a group that several users share. Also: PEERLOCK_DIR."),
+]
 
 
 def reached_node(group: str, settings: Settings) -> Caller:

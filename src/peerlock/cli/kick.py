@@ -21,6 +21,8 @@ def kick(
 ) -> None:
     """Declare a node of a fixed list dead, so that the group goes on without it.
 
+    A fixed list is a group whose settings name all its nodes.
+
     Make sure first that the process has ended. If it still runs, two nodes may
     hold a lock at once.
     """

@@ -21,27 +21,38 @@ def node(
     group: GroupName = "default",
     config: Config = None,
     directory: Directory = None,
-    name: Annotated[str | None, typer.Option(help="Name of this node, as in the list if there is one.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of this node. A fixed list and a voter need one.")
+    ] = None,
     assume_dead: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Do not wait for this node of the list: it is dead for certain."),
+        typer.Option(
+            metavar="NAME",
+            help="Do not wait for this node of the fixed list: it is dead. Make sure first that its process has ended. "
+            "If it still runs, two nodes may hold a lock at once. May be repeated.",
+        ),
     ] = None,
-    voter: Annotated[bool, typer.Option("--voter", help="Run a voter, not a member.")] = False,
+    voter: Annotated[bool, typer.Option("--voter", help="Run a voter only, not a member.")] = False,
     first_start: Annotated[
-        bool, typer.Option("--first-start", help="This voter has never run before: it has no record yet.")
+        bool,
+        typer.Option(
+            "--first-start", help="First start of this voter: begin without a record. Leave it out afterwards."
+        ),
     ] = False,
     state: Annotated[
-        str | None, typer.Option(help="File for a voter's record, or for the epochs of a node of a list.")
+        str | None, typer.Option(metavar="FILE", help="File that this node must keep across restarts.")
     ] = None,
     metrics: Annotated[
         int | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics at this port of loopback.")
     ] = None,
 ) -> None:
-    """Run a member of a group, for peerlock run and peerlock status on this host. Ends with Ctrl-C
-    or TERM.
+    """Keep a node of a group running on this host (a resident node). Ends with Ctrl-C or TERM.
 
-    With --voter, run a voter: it is no member, and takes part in deciding the
-    members of the group.
+    peerlock run takes locks through this node, and peerlock status asks it. If
+    the settings list its name as a voter, it is a voter too.
+
+    With --voter, run a voter only. Voters decide which nodes are members of the
+    group. A voter that is no member holds no locks.
     """
     settings = gather(
         config, dir=directory, name=name, assume_dead=tuple(assume_dead) if assume_dead else None,

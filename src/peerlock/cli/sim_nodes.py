@@ -17,6 +17,14 @@ from peerlock.errors import UsageError
 if TYPE_CHECKING:
     from peerlock.sim.cluster.seeds import Found
 
+Registry = Annotated[
+    str,
+    typer.Option(
+        help="host (one machine), static (a fixed list), voters or store (many hosts, with leases), "
+        "leases (voters and store in turn)."
+    ),
+]
+
 
 @app.command("sim-nodes")
 def sim_nodes(
@@ -26,29 +34,26 @@ def sim_nodes(
     ] = None,
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=2, max=20, help="Nodes at the start.")] = 4,
     grants: Annotated[int, typer.Option(min=1, help="Grants before the faults stop, at least.")] = 200,
-    registry: Annotated[
-        str,
-        typer.Option(
-            help="host (one machine), static (a fixed list), voters or store (many hosts, with leases), "
-            "leases (voters and store in turn)."
-        ),
-    ] = "host",
-    planted: Annotated[str | None, typer.Option(help="Plant a bug; 'list' names them.")] = None,
+    registry: Registry = "host",
+    planted: Annotated[
+        str | None, typer.Option(help="Put a bug in, to see that it is found; 'list' names them.")
+    ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Simulate whole nodes, with crashes, restarts, pauses, joins, leaves, broken and slow links:
     one run per seed.
 
-    The objects that run are the ones that ship. There must never be two
-    holders, fences must increase, and every waiter must get in when the
-    faults have stopped.
+    The code that runs is the code of the lock as it is installed. There must
+    never be two holders, fences must increase, and every waiter must get in
+    when the faults have stopped.
 
     With leases there are many hosts: clocks differ and jump, hosts are cut off
     from each other, voters are killed at any moment, a store is away, event
     loops hang.
 
-    A failure names its seed and the command that shows it again; exit code 1.
+    A failure names its seed and the command that shows it again. Exit code 0: no
+    promise was broken. 1: one was. 2: wrong usage.
     """
     from peerlock.node.wire_algorithms import wire_algorithm
     from peerlock.sim.cluster.planted import PLANTED

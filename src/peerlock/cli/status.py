@@ -26,7 +26,8 @@ def status(
     config: Config = None,
     directory: Directory = None,
     state: Annotated[
-        str | None, typer.Option(help="The state= of a program on this host, if it has joined with one.")
+        str | None,
+        typer.Option(metavar="FILE", help="State file of the node to ask, if its program joined with state=FILE."),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it twice per second, until Ctrl-C.")] = False,
     as_json: AsJson = False,
@@ -36,6 +37,9 @@ def status(
 
     The command asks a node of this host, which asks the other members. The
     output names the members that do not answer. What they hold is unknown.
+
+    Exit code 0: a node of this host has answered, also if other members are
+    silent ("complete" of --json says so). 2: no node has answered.
     """
     settings = gather(config, needs_tls=False, dir=directory, state=state)
     if as_json:

@@ -29,8 +29,9 @@ def trace(
 ) -> None:
     """Record the messages, waiters and entries of one lock of a running group.
 
-    The group starts a new epoch, with which the trace begins. The trace can be
-    drawn (peerlock diagram) and replayed (peerlock replay).
+    An entry is one hold, from the grant to the release. The group starts a new
+    epoch, with which the trace begins. The trace can be drawn (peerlock
+    diagram) and replayed (peerlock replay).
     """
     from peerlock.net.control.tracing import merged
 

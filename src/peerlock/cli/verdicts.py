@@ -23,9 +23,7 @@ def verdicts(
     max_seconds: Annotated[float, typer.Option(help="Seconds of one exploration at the most.")] = 600.0,
     processes: Annotated[int, typer.Option(help="So many explorations at once.", min=1)] = 2,
 ) -> None:
-    """Explore every algorithm in its small configurations and print a table of verdicts: about half
-    an hour.
-    """
+    """Check every algorithm in small groups and print a table of verdicts. Takes about half an hour."""
     check_output(out, ".md")
     jobs = list(configurations(_graphs(), entries))
     work = partial(explore, max_states=max_states, max_seconds=max_seconds)

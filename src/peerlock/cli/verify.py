@@ -18,38 +18,46 @@ from peerlock.verify.history import Outcome
 from peerlock.verify.plan import ALONE, FAULTS, Plan
 from peerlock.verify.plot import sketch, timeline
 
+Registry = Annotated[str, typer.Option(help="The kind of group: embedded (voters), etcd or host (one host).")]
+NoGuard = Annotated[
+    bool, typer.Option("--no-guard", help="Do not check fences in the file, to see that stale writes happen.")
+]
+Planted = Annotated[str | None, typer.Option(help="Put a bug in, to see that it is found: 'lease not checked'.")]
+
 
 @app.command()
 def verify(
-    registry: Annotated[str, typer.Option(help="The registry: embedded (voters), etcd or host.")] = "embedded",
+    registry: Registry = "embedded",
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=2, max=20, help="Processes that share the lock.")] = 5,
     voters: Annotated[int, typer.Option(help="With embedded: how many of them vote, 3 or 5.")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="How long faults happen.")] = 60.0,
     faults: Annotated[str, typer.Option(help="Kinds of faults, separated by commas; 'list' explains them.")] = "all",
     seed: Annotated[int | None, typer.Option(help="Decides the faults. Default: a new one, which is printed.")] = None,
     lease: Annotated[float, typer.Option("--lease", min=0.5, max=60, help="Length of a lease in seconds.")] = 2.0,
-    no_guard: Annotated[bool, typer.Option("--no-guard", help="Let the file accept stale writes.")] = False,
-    planted: Annotated[str | None, typer.Option(help="Plant a bug: 'lease not checked'.")] = None,
-    proxy: Annotated[bool, typer.Option("--proxy", help="Use a proxy on loopback, with root as well.")] = False,
+    no_guard: NoGuard = False,
+    planted: Planted = None,
+    proxy: Annotated[bool, typer.Option("--proxy", help="Use the proxy on loopback even with root.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw holds and faults over time: .png, .svg or .pdf.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep the logs of the processes in this directory.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Run a group of real processes under faults of machines and networks, and check their locks.
+    """Run a group of real processes while machines and networks fail, and check their locks.
 
     Each process takes the lock and changes a file under it. Processes are
     killed, stopped and cut off from each other, and their clocks go wrong. Two
     processes must never hold the lock at once, no stale write may be accepted,
-    and no update may be lost. Within 10 s after each healing each process must
-    have been granted the lock.
+    and no update may be lost. From time to time all faults end. Within 10 s
+    each process must then be granted the lock. A fixed list cannot be verified.
 
-    --registry host --faults syscalls is another test: strace delays system
-    calls, lets them fail, or kills or stops the process there.
+    --registry host --faults syscalls is another test: strace delays single
+    system calls, lets them fail, or stops or kills the process in such a call.
 
-    With root each process has a network namespace of its own. Without root the
-    processes talk through a proxy on loopback.
+    With root each process has a network namespace of its own, which is removed
+    at the end. Without root the processes talk through a proxy on loopback.
 
-    Exit code 1: something was found.
+    For example: peerlock verify --seconds 3 --faults kill,pause
+
+    Exit code 0: no promise was broken. 1: one was. 2: wrong usage.
     """
     if faults == "list":
         for name, what in (FAULTS | ALONE).items():

@@ -12,7 +12,7 @@ from peerlock.cli.group_options import Config, GroupName
 from peerlock.errors import UsageError
 from peerlock.net.settings import gather
 
-voters_app = typer.Typer(help="Change the voters of a group.", no_args_is_help=True)
+voters_app = typer.Typer(help="Replace a voter of a group.", no_args_is_help=True)
 app.add_typer(voters_app, name="voters")
 
 
@@ -22,12 +22,14 @@ def replace_voter(
     new: Annotated[str, typer.Argument(metavar="NEW=HOST:PORT", help="Name and address of the new voter.")],
     group: GroupName = "default",
     config: Config = None,
-    name: Annotated[str | None, typer.Option(help="Act as this node; with TLS, use its certificate.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Act as this node; with TLS, use its certificate.")
+    ] = None,
 ) -> None:
     """Replace a voter by a new one. A majority of the present voters must be running.
 
-    First start the new voter on its host:
-    peerlock node --voter --name NEW --first-start
+    First start the new voter on its host, with settings that list it:
+    peerlock node --voter --name NEW --first-start -g GROUP --config NEW-FILE
 
     Afterwards change the list of voters in the settings of every node. Running
     nodes learn the new list from the group.
