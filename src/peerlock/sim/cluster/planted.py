@@ -60,7 +60,5 @@ PLANTED: dict[str, Plan] = {
     "list: an epoch is not durable": StaticPlan(static_member=static.UsesBeforeItIsDurable),
     "list: present nodes decide": StaticPlan(static_member=static.WaitsForNoNode),
     "list: an absent name stays absent": StaticPlan(static_member=static.TakesANameForAbsent),
-    "list: what a dead node decided counts": StaticPlan(static_member=static.PassesNothingOver),
     "list: a new link is told nothing": StaticPlan(static_member=static.TellsNothingOnANewLink),
-    "list: old incarnations are let in": StaticPlan(static_member=static.LetsAnOldIncarnationIn),
 }
