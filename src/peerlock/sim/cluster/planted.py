@@ -4,8 +4,9 @@ does not check.
 What is not here is for the checker. Whole nodes have a second guard against LeavesAndBelieves
 (holds are dropped before anything is said), RenewsInAnyView and BelievesWhatItKnew (each looks
 where the other does not). ForgetsWhatItPromised, RenewsWhileVotersChange, CountsOldAnswers,
-RenewsByName, RenewsByNameInAStore, EveryNodeDecides and TrustsItsOldRecord need a coincidence that
-2,000 seeds do not have.
+RenewsByName and RenewsByNameInAStore need a coincidence that 2,000 seeds do not have; and so do, of a
+fixed list, EveryNodeDecides, TrustsItsOldRecord, PassesNothingOver, LetsAnOldIncarnationIn and
+HeedsALateFarewell.
 """
 
 from __future__ import annotations
