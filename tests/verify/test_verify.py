@@ -25,7 +25,7 @@ def verify(*words: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("registry", ["embedded", "etcd", "host"])
+@pytest.mark.parametrize("registry", ["embedded", "etcd", "static", "host"])
 def test_a_group_that_is_well(registry: str, tmp_path: Path) -> None:
     picture = tmp_path / "run.png"
     code, found = verify("--registry", registry, "--seconds", "8", "--seed", "3", "--plot", str(picture))
@@ -40,6 +40,14 @@ def test_a_group_that_is_well(registry: str, tmp_path: Path) -> None:
 
 def test_through_a_proxy() -> None:
     code, found = verify("--proxy", "--seconds", "8", "--seed", "4", "--faults", "partition,reset,kill,pair,one_way")
+    assert code == 0, found
+    assert found["hosts"] == "a proxy on loopback"
+
+
+def test_a_fixed_list_through_a_proxy() -> None:
+    code, found = verify(
+        "--proxy", "--registry", "static", "--seconds", "8", "--seed", "6", "--faults", "partition,reset,kill,pair"
+    )
     assert code == 0, found
     assert found["hosts"] == "a proxy on loopback"
 

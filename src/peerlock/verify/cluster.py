@@ -123,6 +123,8 @@ class Cluster:
         hosts = self.hosts
         if self.plan.registry == "host":
             return Settings(name=self.name(host), dir=str(self.directory))
+        if self.plan.registry == "static":
+            return self._listed(host)
         etcds = self.etcds
         return Settings(
             name=self.name(host),
@@ -136,6 +138,18 @@ class Cluster:
             first_start=None if etcds else host not in self.started,
         )
 
+    def _listed(self, host: int) -> Settings:
+        """A node of a fixed list listens at its own entry. Behind a proxy the others know it by
+        another address, so its entry differs from theirs.
+        """
+        places = {at: self.hosts.bind(at) if at == host else self.hosts.address(at) for at in self.hosts_of_nodes}
+        return Settings(
+            name=self.name(host),
+            insecure=True,
+            state=str(self.directory / f"state-{host}"),
+            nodes={self.name(at): f"{place}:{MEMBER_PORT}" for at, place in places.items()},
+        )
+
     def start(self, host: int) -> None:
         spec = Spec(
             "verify", self.settings(host), str(self.log(host)), str(self.directory / "counter"),
@@ -147,6 +161,7 @@ class Cluster:
             self.processes[host] = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=errors, stderr=errors, start_new_session=True
             )
+        self.hosts.runs(host, self.processes[host].pid)
         self.started.add(host)
 
     def say(self, host: int, words: str) -> None:

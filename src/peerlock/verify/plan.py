@@ -22,6 +22,12 @@ FAULTS = {
     "clock_jump": "the clock of a process jumps ahead, as after a suspension",
     "authority": "a voter's process is killed; or etcd's leader, another etcd server or all are killed or stopped",
 }
+REGISTRIES = ("embedded", "etcd", "static", "host")
+# Groups without leases rely on no clock and on no server. One host has no network either.
+POSSIBLE = {
+    "static": tuple(kind for kind in FAULTS if kind not in ("clock_rate", "clock_jump", "authority")),
+    "host": ("kill", "restart", "pause", "pause_long"),
+}
 # These come alone, and with a kind of group of their own.
 ALONE = {
     "syscalls": "with --registry host: system calls are late, fail, or are the last ones of a process; strace does it",

@@ -21,7 +21,7 @@ from peerlock.verify.history import Belief, Outcome, Verdict, judge
 from peerlock.verify.hosts import Hosts, Loopback, Namespaces, may_make_namespaces
 from peerlock.verify.log import Line, read
 from peerlock.verify.nemesis import Nemesis
-from peerlock.verify.plan import ALONE, FAULTS, Plan
+from peerlock.verify.plan import ALONE, FAULTS, POSSIBLE, REGISTRIES, Plan
 
 PATIENCE_S = 10.0
 ROUND_S = 30.0
@@ -35,13 +35,16 @@ def verify(plan: Plan, progress: Callable[[float], None]) -> Outcome:
     unknown = set(plan.faults) - set(FAULTS)
     if unknown:
         raise UsageError(f"No fault is called {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}.")
-    if plan.registry not in ("embedded", "etcd", "host"):
-        raise UsageError(f"--registry is embedded, etcd or host; got {plan.registry!r}.")
+    if plan.registry not in REGISTRIES:
+        raise UsageError(f"--registry is one of {', '.join(REGISTRIES)}; got {plan.registry!r}.")
+    if plan.registry in POSSIBLE:
+        possible = tuple(fault for fault in plan.faults if fault in POSSIBLE[plan.registry])
+        if not possible:
+            can = ", ".join(POSSIBLE[plan.registry])
+            raise UsageError(f"With --registry {plan.registry} these faults can happen: {can}.")
+        plan = msgspec.structs.replace(plan, faults=possible)
     if plan.registry == "host":
-        possible = tuple(fault for fault in plan.faults if fault in ("kill", "restart", "pause", "pause_long"))
-        plan = msgspec.structs.replace(plan, faults=possible, namespaces=False)
-    if not plan.faults:
-        raise UsageError("None of these faults can happen on one host: kill, restart, pause and pause_long can.")
+        plan = msgspec.structs.replace(plan, namespaces=False)
     if plan.registry == "embedded" and (plan.voters not in (3, 5) or plan.voters > plan.nodes):
         raise UsageError(f"Three or five of the {plan.nodes} processes are voters; got {plan.voters}.")
     with staged(plan) as cluster:
