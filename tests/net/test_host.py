@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -67,6 +68,21 @@ def test_an_idle_stopped_process_holds_nobody_up_for_long(tmp_path: Path) -> Non
         b.ask("release", "x")
         a.kill(signal.SIGCONT)
         assert a.ask("acquire", "x")["fence"], "it has joined again by itself"
+
+
+def test_a_process_that_is_stopped_right_after_a_release_blocks_the_others(tmp_path: Path) -> None:
+    """For a second after a release its permission to hold stays, which saves it asking again. So no other member can
+    tell that it is inside no lock.
+    """
+    with members(tmp_path, "a", "b") as (a, b):
+        for _ in range(3):
+            a.ask("acquire", "x")
+            a.ask("release", "x")
+        a.kill(signal.SIGSTOP)
+        b.tell("acquire", "x")
+        assert not select.select([b.process.stdout], [], [], 6.0)[0]
+        a.kill(signal.SIGCONT)
+        assert b.answer()["fence"]
 
 
 def test_a_stopped_holder_blocks_and_status_names_its_pid(tmp_path: Path) -> None:

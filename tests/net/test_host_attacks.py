@@ -25,6 +25,8 @@ from peerlock.errors import LockLost, RegistryError
 from peerlock.net.files import directory_for
 from peerlock.net.processes.groups import end_process_groups, process_group_of
 from peerlock.net.registries.group_directory import GroupDirectory
+from peerlock.net.shell import Shell
+from peerlock.node.locks.ticket import LOST
 from peerlock.node.membership.files import RECORD_BYTES
 from processes import Member, members
 
@@ -184,6 +186,39 @@ def test_a_directory_that_goes_is_noticed_at_the_next_check(how: str, tmp_path: 
             again.release()
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+@pytest.mark.parametrize("used", [False, True], ids=["first use", "used before"])
+def test_a_directory_that_goes_is_noticed_at_the_next_grant(how: str, used: bool, tmp_path: Path) -> None:
+    async def whole() -> None:
+        async with peerlock.join("g", dir=tmp_path, name="a") as node:
+            for _ in range(4 if used else 0):
+                async with node.lock("y"):
+                    pass
+            hold = await node.lock("x").acquire()
+            time.sleep(0.1)  # without a turn of the loop: no timer looks
+            remove(tmp_path / "g", how)
+            with pytest.raises(LockLost, match="removed, moved or replaced"):
+                async with node.lock("y"):
+                    pytest.fail("y was granted in a group that is gone")
+            assert hold.state == LOST
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+def test_a_directory_that_goes_is_noticed_at_the_next_grant_to_a_thread(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shell, "tick", lambda shell: None)  # no timer looks
+    with peerlock.sync.join("g", dir=tmp_path, name="a") as node:
+        hold = node.lock("x").acquire()
+        time.sleep(0.1)
+        remove(tmp_path / "g", how)
+        with pytest.raises(LockLost, match="removed, moved or replaced"):
+            node.lock("y").acquire(timeout=0)
+        assert hold.state == LOST
 
 
 def test_views_that_go_are_noticed(tmp_path: Path) -> None:

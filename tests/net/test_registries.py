@@ -150,6 +150,76 @@ def test_a_holder_that_is_heard_of_no_more(place: Place, how: str) -> None:
     asyncio.run(whole())
 
 
+STOPPED = """
+import json, sys, peerlock.sync
+node = peerlock.sync.join("g", **json.loads(sys.argv[1]))
+hold = node.lock("x").acquire()
+print(hold.fence, flush=True)
+sys.stdin.readline()
+sys.stdin.readline()
+hold.check()
+print("held", flush=True)
+hold.release()
+sys.stdin.readline()
+"""
+
+HANGS = """
+import asyncio, json, sys, time, peerlock
+async def main():
+    async with peerlock.join("g", **json.loads(sys.argv[1])) as node:
+        async with node.lock("x") as hold:
+            print(hold.fence, flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            sys.stdin.readline()  # the event loop has no turn
+            hold.check()
+            print("held", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["stopped", "its event loop hangs"])
+def test_a_holder_that_is_silent_for_less_than_a_lease_keeps_its_lock(place: Place, how: str) -> None:
+    """A lease is 2 s, and an event loop may hang for 10 s. Without leases, this is so for any time."""
+    silent_s = 7.0 if how != "stopped" else 1.0 if place.kind in LEASED else 4.0
+
+    async def whole() -> None:
+        words = {key: str(value) if isinstance(value, Path) else value for key, value in place.words("cleo").items()}
+        program = STOPPED if how == "stopped" else HANGS
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, json.dumps(words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            anna, ben = await asyncio.gather(place.join("anna"), place.join("ben"))
+            fence = int(await asyncio.to_thread(process.stdout.readline))
+            await until(lambda: set(anna.members) == set(ben.members) == set(NAMES))
+            process.stdin.write("\n")
+            process.stdin.flush()
+            if how == "stopped":
+                process.send_signal(signal.SIGSTOP)
+            with pytest.raises(LockTimeout):
+                await anna.lock("x").acquire(timeout=silent_s)
+            process.send_signal(signal.SIGCONT)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert await asyncio.to_thread(process.stdout.readline) == "held\n"
+            async with asyncio.timeout(10), anna.lock("x") as hold:
+                assert hold.fence > fence
+            process.stdin.close()
+            await asyncio.to_thread(process.wait, 20)
+            for node in (anna, ben):
+                await node.leave()
+        finally:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+    asyncio.run(whole())
+
+
 def test_who_comes_back_is_somebody_new(place: Place) -> None:
     async def whole() -> None:
         async with place.all() as nodes:

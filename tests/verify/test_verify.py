@@ -69,7 +69,10 @@ def test_five_voters() -> None:
 
 @pytest.mark.parametrize("registry", ["embedded", "etcd"])
 def test_two_that_cannot_talk_do_not_stop_the_others(registry: str) -> None:
-    """They reach everybody else, and those who decide. One of them is excluded, until it reaches everybody again."""
+    """They reach everybody else, and those who decide. One of them is excluded, until it reaches everybody again.
+
+    A member is given up after `stall_s` of silence, here one lease.
+    """
     with staged(Plan(registry=registry, lease_s=1.0)) as cluster:
         start_all(cluster)
         if cluster.etcds is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("peerlock")
 
 AGAIN_S = 1.0  # before what has failed is tried again
+LOOK_S = 0.05  # between two looks at the group's place by callers that take locks
 
 
 class Membership:
@@ -27,6 +28,7 @@ class Membership:
         self.shell = shell
         self.outside = False  # the group went on without us, and we are about to join again
         self.failure: RegistryError | None = None  # it cannot join
+        self.look_at = 0.0  # from then on a grant looks whether the group's place stands
         self.on_started: Callable[[], None] | None = None  # the first view is here, or will never be
 
     # -- joining -----------------------------------------------------------------------------------------
@@ -139,6 +141,7 @@ class Membership:
     def stands(self) -> bool:
         """Is the group's place still the one that this node joined in?"""
         shell = self.shell
+        self.look_at = shell.now() + LOOK_S
         return self.outside or shell.closing or shell.asked(shell.registry.stands) is not False
 
     def on_group_lost(self) -> None:

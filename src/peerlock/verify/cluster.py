@@ -129,6 +129,7 @@ class Cluster:
         return Settings(
             name=self.name(host),
             lease_s=self.plan.lease_s,
+            stall_s=self.plan.lease_s,
             insecure=True,
             state=str(self.directory / f"state-{host}"),
             address=f"{hosts.address(host)}:{MEMBER_PORT}",

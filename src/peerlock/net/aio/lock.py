@@ -211,11 +211,13 @@ class Lock:
         self._still(hold)
 
     def _still(self, hold: Hold) -> None:
-        """A grant may be lost before the task that waited for it has its turn, and the lease may be
-        over by then.
+        """A grant may be lost before the task that waited for it has its turn. By then the lease may
+        be over, or the directory of the group gone.
         """
-        if hold.state == HELD and self._deadline.expired(self._time()):
-            self._shell.check_lease()
+        if hold.state == HELD:
+            now = self._time()
+            if self._deadline.expired(now) or now > self._shell.membership.look_at:
+                self._shell.check_lease()
         if hold.state != HELD:
             raise hold.error or NodeClosed(
                 f"The node has left the group {self._shell.group}. The lock {self.name} is not held."

@@ -85,7 +85,8 @@ class LeasedRegistry(Registry, Generic[A]):
         self.lease_s, self.stall_s = checked_lease(lease_s), STALL_S if stall_s is None else stall_s
         if not 0 < self.stall_s < inf:
             raise UsageError(f"stall_s is a number of seconds above 0; got {shown(stall_s)}.")
-        self.patience_s = self.lease_s
+        # Not before its own heartbeats would stop: an event loop that is merely busy is no broken pair.
+        self.patience_s = max(self.lease_s, self.stall_s)
         self.resident = resident  # serves the command line
         if clock is not None:
             self.clock = clock

@@ -88,6 +88,10 @@ class Lock:
             self._ask(hold)  # the node has joined again, and what was asked before is forgotten
         if shell.waiting:
             shell.waiting.discard(hold)  # it was granted before this thread could wait
+        if shell.core.table.now > shell.membership.look_at:
+            shell.check_lease()
+            if hold.state != HELD:
+                raise hold.loss()
 
     def _ask(self, hold: Hold) -> None:
         """The lock is held afterwards, or the thread has to wait for `_wake`."""

@@ -31,7 +31,7 @@ class LeasedRegistry(Registry):
         self.dialled_early: tuple[Peer, ...] = ()
         self.dialling: set[Peer] = set()  # it is being tried, or will be again
         plan = authority.plan
-        self.core_options = CoreOptions(leases=True, patience_s=plan.lease_s, waits_outside=True)
+        self.core_options = CoreOptions(leases=True, patience_s=max(plan.lease_s, plan.stall_s), waits_outside=True)
         self.agent: QuorumAgent | StoreAgent = (
             QuorumAgent(AgentShell(self, plan), plan.lease_s, authority.first_voters, plan.member, plan.lease)
             if plan.registry == "voters"
