@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -59,6 +60,24 @@ def test_the_name_of_this_node_stands_on_the_command_line(tmp_path: Path) -> Non
     assert (nameless.returncode, "with name=, --name or PEERLOCK_NAME" in nameless.stderr) == (2, True)
     named = peerlock(*words, "--name", "zoe", "--", "true")
     assert (named.returncode, "zoe.pem" in named.stderr) == (2, True)
+
+
+def test_commands_that_share_a_lock_do_not_starve_one_that_excludes_them(tmp_path: Path) -> None:
+    """Four loops of readers, and a writer whose name is the last of all. Each command is a member that comes and goes."""
+    words = ["--dir", str(tmp_path), "-g", "g"]
+    loop = ["sh", "-c", f"while :; do {shlex.join(PEERLOCK)} run -s x {shlex.join(words)} -- sleep 1; done"]
+    readers = [subprocess.Popen(loop, start_new_session=True, stderr=subprocess.DEVNULL) for _ in range(4)]
+    try:
+        time.sleep(3.0)
+        began = time.monotonic()
+        assert peerlock("run", "-x", "x", *words, "--name", "zzz", "--", "true", timeout=60).returncode == 0
+        waited = time.monotonic() - began
+        assert all(reader.poll() is None for reader in readers)
+        assert waited < 25.0, waited
+    finally:
+        for reader in readers:
+            os.killpg(reader.pid, signal.SIGKILL)
+            reader.wait()
 
 
 def test_the_exact_status_and_the_environment(group: list[str]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -60,6 +61,25 @@ def test_nothing_is_granted_after_the_lease(tmp_path: Path) -> None:
             hold.check()  # under a lease that came later
 
     on_the_fast_path(enter, tmp_path)
+
+
+def test_a_clock_that_jumps_ahead_ends_a_lease_and_no_promise_of_a_voter(tmp_path: Path) -> None:
+    async def whole() -> None:
+        clock, registry = alone(tmp_path)
+        node = await asyncio.wait_for(joined(Joining(lambda: AioShell(registry, "g"))), 20.0)
+        hold = await node.lock("x").acquire()
+        server, found = registry.voter_server, Queue[tuple[bool, bool]]()
+
+        def look() -> None:  # in the thread of the voter, before any heartbeat could extend what has ended
+            clock.jump(60.0)
+            server.driver.voter.expire(server.clock())
+            found.put((hold.held, server.driver.voter.supports(node._shell.core.me)))
+
+        registry.heartbeat_thread.call(look)
+        assert await asyncio.to_thread(found.get) == (False, True)
+        await node.leave()
+
+    asyncio.run(whole())
 
 
 def test_the_end_of_a_body_tells_of_the_loss(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_a_process_that_is_stopped_right_after_a_release_blocks_the_others(tmp_p
             a.ask("release", "x")
         a.kill(signal.SIGSTOP)
         b.tell("acquire", "x")
+        assert b.process.stdout is not None
         assert not select.select([b.process.stdout], [], [], 6.0)[0]
         a.kill(signal.SIGCONT)
         assert b.answer()["fence"]

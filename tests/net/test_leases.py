@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -167,6 +168,59 @@ def test_a_loop_that_hangs_loses_them(place: Place) -> None:
         await asyncio.to_thread(other.leave)
 
     asyncio.run(whole())
+
+
+STOPS = """
+import asyncio, json, os, signal, sys, time, peerlock
+from peerlock.errors import LockLost
+from peerlock.net.aio.hold import Hold
+from peerlock.node.locks.ticket import HELD
+
+woken = Hold.woken
+def stops(hold):
+    woken(hold)
+    if hold.state == HELD:  # the lock is granted, and the task that waits for it has not had its turn
+        Hold.woken = woken
+        print("granted", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+async def main():
+    node = await peerlock.join("g", **json.loads(sys.argv[1]))
+    async with node.lock("z"):
+        pass
+    Hold.woken = stops
+    print("waits", flush=True)
+    try:
+        async with node.lock("x"):
+            print("inside", flush=True)
+    except LockLost:
+        print("lost", flush=True)
+    os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_is_stopped_between_a_grant_and_its_body_does_not_begin_the_body(place: Place) -> None:
+    words = {key: str(value) if isinstance(value, Path) else value for key, value in place.words("a").items()}
+    with (
+        peerlock.sync.join("g", **place.words("b")) as other,
+        subprocess.Popen(
+            [sys.executable, "-c", STOPS, json.dumps(words)], stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            hold = other.lock("x").acquire()
+            assert process.stdout.readline() == "waits\n"
+            time.sleep(0.2)
+            hold.release()
+            assert process.stdout.readline() == "granted\n"
+            with other.lock("x"):  # when the lease of the stopped process is over
+                process.send_signal(signal.SIGCONT)
+                assert process.stdout.readline() == "lost\n"
+        finally:
+            process.kill()
 
 
 def test_threads_are_told(place: Place) -> None:

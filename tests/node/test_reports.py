@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import peerlock
 from peerlock.errors import LockTimeout
 from peerlock.node.locks.table import NOTHING, opened
-from peerlock.node.wire import LockReport
+from peerlock.node.wire import LockReport, Report
 from peerlock.testing import Group, run
+from places import until
 
 FAIR = [
     "ricart-agrawala",
@@ -85,6 +88,38 @@ def test_a_report_that_lies_costs_the_lock_it_lies_about(lie: LockReport) -> Non
             pass
 
     run(whole())
+
+
+def test_a_lie_about_the_view_is_not_believed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its link is closed, and it dials again. The group waits for it, and goes on when it has left."""
+
+    async def whole() -> None:
+        anna, ben, liar = [await peerlock.join("g", dir=tmp_path, name=name) for name in ("anna", "ben", "liar")]
+        hold = await anna.lock("x").acquire()
+        core: Any = liar._shell.core
+        core.send_report = lambda peer, locks: lies(core, peer, locks)
+        ben.collect()  # a new epoch
+        await until(lambda: ben._shell.core.view_change.wedged)
+        with pytest.raises(LockTimeout):
+            await ben.lock("y").acquire(timeout=3.0)
+        assert [name.split()[0] for name in (await ben.status(0.1)).waits_for] == ["liar"]
+        assert "a view of epoch 7, which the registry does not know" in caplog.text
+        await liar.leave()
+        async with asyncio.timeout(10), ben.lock("y"):
+            hold.check()
+            assert ben.members == ("anna", "ben")
+            assert ben.epoch < 7
+        hold.release()
+        for node in (anna, ben):
+            await node.leave()
+
+    asyncio.run(whole())
+
+
+def lies(core: Any, peer: Any, locks: tuple[LockReport, ...]) -> None:
+    """A report for a view that nobody has decided, without one of the members."""
+    session = core.links.session(peer)
+    core.links.post(session, Report(session.seq + 1, session.received, 7, core.view_change.coming[:2], locks))
 
 
 def test_who_waited_longest_comes_first() -> None:

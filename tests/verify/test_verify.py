@@ -94,6 +94,31 @@ def test_two_that_cannot_talk_do_not_stop_the_others(registry: str) -> None:
         assert found.ok, found
 
 
+@pytest.mark.parametrize("registry", ["embedded", "etcd", "static"])
+def test_a_host_that_is_cut_off(registry: str) -> None:
+    """With leases it loses its locks, and the others go on. A fixed list waits for it."""
+    with staged(Plan(registry=registry, lease_s=1.0)) as cluster:
+        start_all(cluster)
+        others = [
+            host for host in (*cluster.hosts_of_nodes, *(cluster.etcds.places if cluster.etcds else ())) if host != 5
+        ]
+        ways = [way for other in others for way in ((5, other), (other, 5))]
+        for way in ways:
+            cluster.hosts.cut(*way)
+        time.sleep(6.0)
+        since = time.monotonic()
+        time.sleep(4.0)
+        inside = {host for host, when in cluster.last_grants().items() if when > since}
+        assert inside == (set() if registry == "static" else {1, 2, 3, 4})
+        for way in ways:
+            cluster.hosts.mend(*way)
+        _, missing = await_grants(cluster, time.monotonic(), 20.0)
+        assert not missing
+        cluster.close()
+        found, _, _ = judged(cluster)
+        assert found.ok, found
+
+
 def test_a_guard_is_needed() -> None:
     code, found = verify("--seconds", "12", "--seed", "7", "--faults", "between", "--no-guard")
     assert code == 1

@@ -18,7 +18,9 @@ from peerlock.verify.history import Outcome
 from peerlock.verify.plan import ALONE, FAULTS, Plan
 from peerlock.verify.plot import sketch, timeline
 
-Registry = Annotated[str, typer.Option(help="The kind of group: embedded (voters), etcd, static (a fixed list) or host (one host).")]
+Registry = Annotated[
+    str, typer.Option(help="The kind of group: embedded (voters), etcd, static (a fixed list) or host (one host).")
+]
 NoGuard = Annotated[
     bool, typer.Option("--no-guard", help="Do not check fences in the file, to see that stale writes happen.")
 ]
