@@ -20,7 +20,8 @@ import pytest
 import peerlock
 import peerlock.sync
 from peerlock.errors import AlreadyHeld, LockLost, LockTimeout, UsageError
-from peerlock.net.threads.hold import Body
+from peerlock.net.threads.lock import Lock as ThreadLock
+from peerlock.net.threads.lock import LockAll
 from peerlock.net.threads.node import Node
 from processes import members
 
@@ -454,7 +455,7 @@ def test_a_handler_that_raises_before_the_first_step_of_the_end_leaves_no_hold(
         pass
 
     def raises(frame: FrameType, event: str, argument: object) -> None:
-        if frame.f_code is Body.exit.__code__ and event == "call":
+        if frame.f_code in (ThreadLock._exit.__code__, LockAll._exit.__code__) and event == "call":
             sys.settrace(None)
             raise Interrupt
 

@@ -13,6 +13,7 @@ import pytest
 
 import peerlock
 from peerlock.net.aio.spin import AWAKE_S, FEW, MANY, SHORT_S, SpinPolicy
+from peerlock.node.effects import MaySpin
 from places import until
 
 
@@ -57,7 +58,7 @@ def waiting(waited: float = 0.0) -> Any:
 def test_it_falls_asleep_after_a_moment() -> None:
     loop = Loop()
     awake = SpinPolicy(loop.call_soon, loop.clock)
-    awake(waiting())
+    awake(MaySpin(waiting()))
     loop.run()
     assert 9 <= loop.turns <= 11
 
@@ -65,9 +66,9 @@ def test_it_falls_asleep_after_a_moment() -> None:
 def test_what_is_heard_meanwhile_prolongs_it_and_adds_no_second_one() -> None:
     loop, local_lock = Loop(), waiting()
     awake = SpinPolicy(loop.call_soon, loop.clock)
-    awake(local_lock)
+    awake(MaySpin(local_lock))
     loop.run(until=lambda: loop.turns >= 5)
-    awake(local_lock)
+    awake(MaySpin(local_lock))
     assert len(loop.ready) == 1
     loop.run()
     assert 14 <= loop.turns <= 16
@@ -76,7 +77,7 @@ def test_what_is_heard_meanwhile_prolongs_it_and_adds_no_second_one() -> None:
 def test_who_is_granted_the_lock_has_other_things_to_do() -> None:
     loop, local_lock = Loop(), waiting()
     awake = SpinPolicy(loop.call_soon, loop.clock)
-    awake(local_lock)
+    awake(MaySpin(local_lock))
     loop.run(until=lambda: loop.turns >= 3)
     local_lock.at = "inside"
     loop.run()
@@ -84,7 +85,7 @@ def test_who_is_granted_the_lock_has_other_things_to_do() -> None:
 
 
 def stays(awake: SpinPolicy, loop: Loop, local_lock: Any) -> bool:
-    awake(local_lock)
+    awake(MaySpin(local_lock))
     staying = bool(loop.ready)
     loop.run()
     return staying
@@ -125,7 +126,7 @@ def test_who_was_interrupted_can_stay_awake_again() -> None:
         raise KeyboardInterrupt
 
     awake = SpinPolicy(loop.call_soon, loop.clock)
-    awake(local_lock)
+    awake(MaySpin(local_lock))
     awake.clock = raises
     with pytest.raises(KeyboardInterrupt):
         loop.run()
@@ -137,7 +138,7 @@ def passed_over(awake: SpinPolicy, loop: Loop, pays: bool) -> int:
     """How many occasions are, before the next one; then that one pays, or is in vain."""
     local_lock, passed = waiting(), -1
     while not loop.ready:
-        awake(local_lock)
+        awake(MaySpin(local_lock))
         passed += 1
     if pays:
         local_lock.at = "inside"

@@ -315,8 +315,8 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "threads: a watch over each body gives back what a signal's handler left behind",
         "peerlock.net.threads.lock",
-        "            hold._watch = watch = watch_over(self)\n",
-        "            watch = watch_over(self)\n",
+        "                hold._watch = watch = watch_over(self)\n",
+        "                watch = watch_over(self)\n",
         ("net/test_misuse.py::test_a_handler_that_raises_before_the_first_step_of_the_end_leaves_no_hold",),
     ),
     Mutant(
@@ -350,8 +350,8 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "threads: nothing is asked for in the middle of the core",
         "peerlock.net.threads.shell",
-        "return bool(self.mutex._is_owned())",
-        "return False and bool(self.mutex._is_owned())",
+        "self.is_in_core: Callable[[], bool] = self.mutex._is_owned",
+        "self.is_in_core: Callable[[], bool] = lambda: False",
         ("net/test_threads.py::test_on_loss_may_exit_and_may_not_ask_a_node_that_leaves",),
     ),
 )

@@ -102,12 +102,12 @@ def alone(lab: Lab, name: str, good: Good) -> Finding:
     return invariant(lab, name, lambda model: [Invariant(model, name, good)])
 
 
-@claim("EWD-P0", PAPER, "who is critical holds the token (between steps)")
+@claim("EWD-P0", PAPER, "a critical machine holds the token (between steps)")
 def ewd_p0(lab: Lab) -> Finding:
     return alone(lab, "P0", lambda at: at.process.section != "critical" or at.process.holds_token)
 
 
-@claim("EWD-P1", PAPER, "who holds the token is not waiting (between steps)")
+@claim("EWD-P1", PAPER, "the machine that holds the token is not waiting (between steps)")
 def ewd_p1(lab: Lab) -> Finding:
     return alone(lab, "P1", lambda at: not at.process.holds_token or at.process.section != "waiting")
 
@@ -117,17 +117,17 @@ def ewd_p3(lab: Lab) -> Finding:
     return invariant(lab, "P3", lambda model: [LeftWaits(model)])
 
 
-@claim("EWD-P4", PAPER, "who receives a signal is white (whoever one is under way to)")
+@claim("EWD-P4", PAPER, "the machine that a signal is under way to is white")
 def ewd_p4(lab: Lab) -> Finding:
     return alone(lab, "P4", lambda at: not at.signals or not at.process.black)
 
 
-@claim("EWD-P5", PAPER, "who receives the token is black or waiting (whoever it is under way to)")
+@claim("EWD-P5", PAPER, "the machine that the token is under way to is black or waiting")
 def ewd_p5(lab: Lab) -> Finding:
     return alone(lab, "P5", lambda at: not at.tokens or at.process.black or at.process.section == "waiting")
 
 
-@claim("EWD-P6", PAPER, "who holds the token while noncritical is white (between steps)")
+@claim("EWD-P6", PAPER, "a noncritical machine that holds the token is white (between steps)")
 def ewd_p6(lab: Lab) -> Finding:
     def white(at: Around) -> bool:
         return not (at.process.holds_token and at.process.section == "noncritical" and at.process.black)

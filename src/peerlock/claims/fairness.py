@@ -33,13 +33,13 @@ from peerlock.contract import Ask, NodeId, Wire
 Meaning: TypeAlias = Literal["real time", "happened before", "request chain", "received", "known to all", "queued"]
 ORDERS: tuple[Meaning, ...] = get_args(Meaning)
 MEANING: dict[Meaning | None, str] = {
-    "real time": "who asks first, by a clock that nobody has",
+    "real time": "whose asking came first, by a clock that no process has",
     "happened before": "whose asking happened before the other's, in Lamport's sense",
     "request chain": "whose asking led to the other's by a chain of REQUESTs",
     "received": "whose REQUEST the other had received when it asked",
-    "known to all": "whose REQUEST everybody had received when the other asked",
-    "queued": "whose REQUEST everybody had received, and somebody had left after that, when the other asked",
-    None: "nobody in particular",
+    "known to all": "whose REQUEST every node had received when the other asked",
+    "queued": "whose REQUEST every node had received, and some node had left after that, when the other asked",
+    None: "no node in particular",
 }
 
 

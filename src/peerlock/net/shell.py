@@ -129,11 +129,13 @@ class Shell:
     def carry_out(self) -> None:
         """Do what the core asks for, and what it asks for because of that."""
         core, queue, links, handlers = self.core, self.core.effects, self.links.by_peer, self.handlers
+        table = core.table
         while True:
-            for peer, data in core.take_writes():
-                link = links.get(peer)
-                if link is not None:
-                    link.write(data)
+            if table.dirty:
+                for peer, data in core.take_writes():
+                    link = links.get(peer)
+                    if link is not None:
+                        link.write(data)
             if not queue:
                 return
             effect = queue.pop(0)

@@ -69,7 +69,7 @@ def apart(nodes: Sequence[NodeId]) -> dict[NodeId, Members]:
 class NothingIsWrong(Property):
     """One view per epoch, and no excluded member believes that it may hold."""
 
-    name = "one view an epoch; who is excluded does not believe"
+    name = "one view per epoch, and no excluded member believes that it may hold"
 
     def __init__(self, model: Model, observer: type[Observer]) -> None:
         super().__init__(model)

@@ -115,8 +115,8 @@ class AioShell(Shell):
         self.clock = self.time
         self.spin: SpinPolicy | None = None
         if (limits or Limits()).spin and not virtual:
-            self.spin = spin = SpinPolicy(self.loop.call_soon, self.time)
-            self.handlers[MaySpin] = lambda effect: spin(effect.local_lock)
+            self.spin = SpinPolicy(self.loop.call_soon, self.time)
+            self.handlers[MaySpin] = self.spin
 
     def now(self) -> float:
         return self.time()

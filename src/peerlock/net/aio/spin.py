@@ -28,6 +28,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from peerlock.node.effects import MaySpin
 from peerlock.node.locks.local_lock import LocalLock
 
 AWAKE_S = 0.0003
@@ -47,9 +48,12 @@ class SpinPolicy:
         self.in_vain = 0  # times, of late: two for each that was, one less for each that paid
         self.pass_over = 0  # so many occasions
 
-    def __call__(self, local_lock: LocalLock) -> None:
+    def __call__(self, effect: MaySpin) -> None:
+        local_lock = effect.local_lock
+        if local_lock.waited > SHORT_S:
+            return
         until = self.clock() + AWAKE_S
-        if local_lock.waited > SHORT_S or local_lock.due_at() > until:
+        if local_lock.due_at() > until:
             return
         if self.pass_over:
             self.pass_over -= 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
-from types import TracebackType
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from peerlock.errors import PeerlockError, UsageError, shown
@@ -16,6 +17,19 @@ from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
 if TYPE_CHECKING:
     from peerlock.net.threads.lock import Lock, LockAll
     from peerlock.net.threads.shell import ThreadShell
+
+
+class MainThread:
+    """The thread in which Python runs signal handlers."""
+
+    ident = threading.main_thread().ident
+
+    @classmethod
+    def after_fork(cls) -> None:
+        cls.ident = threading.get_ident()
+
+
+os.register_at_fork(after_in_child=MainThread.after_fork)
 
 
 class Hold(BaseHold):
@@ -183,42 +197,31 @@ class Bodies:
         self.by_thread: dict[int, list[Hold | None]] = {}  # the last one last; None: it was detached or released
 
 
-class Body:
-    """One execution of a `with` block. The interpreter keeps it alive while the block runs, by its
-    `exit`.
+class ExitOfBody:
+    """The descriptor `__exit__` of a class with a method `_exit`.
 
     A `with` statement looks up `__exit__` first, then calls `__enter__`, and forgets both when the
-    block has ended in whatever way. So `__exit__` is a descriptor that makes a `Body` for each
-    block.
+    block has ended in whatever way. So each block of the main thread gets an `__exit__` of its own,
+    which the interpreter keeps alive while the block runs.
     """
-
-    __slots__ = ("__weakref__", "owner")
-
-    def __init__(self, owner: Lock | LockAll) -> None:
-        self.owner = owner
-
-    def exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.owner._exit(kind, error)
-
-
-class ExitOfBody:
-    """The descriptor `__exit__` of a class with a method `_exit`."""
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         if owner is None:
-            return lambda owner, kind, error, trace: owner._exit(kind, error)  # as contextlib.ExitStack calls it
-        body = Body(owner)
-        owner._next_watch[threading.get_ident()] = Abandoned(body, owner._abandoned)
-        return body.exit
+            return kind._exit  # as contextlib.ExitStack calls it
+        if threading.get_ident() != MainThread.ident:
+            return owner._exit
+        body = partial(owner._exit)
+        owner._next_watch = Abandoned(body, owner._abandoned)
+        return body
 
 
 class Abandoned(weakref.ref[Any]):
-    """A watch over the body of a `with` block: Python also runs signal handlers at the first
-    instruction of `__exit__`.
+    """A watch over the body of a `with` block in the main thread, where Python runs signal handlers:
+    also at the first instruction of `__exit__`.
 
-    If a handler raises there, nothing of `__exit__` has run and the hold is left behind. The `Body`
-    then dies with the exception, and the reader thread gives the lock back. The callback is a
-    function in C, since a finalizer in Python could be interrupted in the same way.
+    If a handler raises there, nothing of `__exit__` has run and the hold is left behind. The
+    `__exit__` of this block then dies with the exception, and the reader thread gives the lock back.
+    The callback is a function in C, since a finalizer in Python could be interrupted in the same way.
     """
 
     __slots__ = ("hold",)
@@ -229,5 +232,5 @@ def watch_over(owner: Lock | LockAll) -> Abandoned:
     """The watch over the block that begins. Without a `with` statement: over the lock object
     itself.
     """
-    watch = owner._next_watch.pop(threading.get_ident(), None)
+    watch, owner._next_watch = owner._next_watch, None
     return Abandoned(owner, owner._abandoned) if watch is None or watch() is None else watch

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from peerlock.contract import Mode
 from peerlock.errors import AlreadyHeld, LockTimeout, NodeClosed, PeerlockError, UsageError
 from peerlock.net.hold import already_held, not_in_time, other_algorithm, seconds
-from peerlock.net.threads.hold import Abandoned, Bodies, ExitOfBody, Hold, watch_over
+from peerlock.net.threads.hold import Abandoned, Bodies, ExitOfBody, Hold, MainThread, watch_over
 from peerlock.net.yielding import YIELD_S
 from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.ticket import HELD, LOST, WAITING
@@ -54,7 +54,7 @@ class Lock:
         self.mode: Mode = mode
         self._shell, self._wire_algorithm, self._priority = shell, algorithm, priority
         self._bodies = Bodies(shell, name)
-        self._next_watch: dict[int, Abandoned] = {}  # by thread: over the block that is about to begin
+        self._next_watch: Abandoned | None = None  # over the block that is about to begin, in the main thread
         self._abandoned = shell.abandoned.append
 
     def acquire(self, *, timeout: float | None = None) -> Hold:
@@ -182,16 +182,18 @@ class Lock:
             return None
 
     def __enter__(self) -> Hold:
-        hold = self._asker()
+        hold = Hold()
+        hold.mode, hold._lock = self.mode, self._bodies
         try:
             self._acquire(hold, None)
             hold._thread = me = threading.get_ident()
-            bodies = hold._lock.by_thread.setdefault(me, [])
+            bodies = self._bodies.by_thread.setdefault(me, [])
             if bodies:
                 bodies[:] = [other for other in bodies if other is None or not other.is_abandoned]
             bodies.append(hold)
-            hold._watch = watch = watch_over(self)
-            watch.hold = hold
+            if me == MainThread.ident:
+                hold._watch = watch = watch_over(self)
+                watch.hold = hold
         except BaseException:
             hold.detach()
             hold.give_up()
@@ -207,40 +209,36 @@ class Lock:
     else:
         __exit__ = ExitOfBody()
 
-    def _exit(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+    def _exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         ended: list[Hold | None] = []
         try:
-            self._end_body(ended, error)
+            bodies = self._bodies.by_thread.get(threading.get_ident())
+            if not bodies:
+                raise self._of_another_thread()
+            hold = bodies[-1]
+            ended.append(hold)
+            bodies.pop()
+            if hold is None:  # detached, or released in the body
+                return
+            hold._thread = hold._watch = None
+            if hold.state == LOST:
+                raise hold.loss() from error
+            hold.release()
         except PeerlockError:
             raise
         except BaseException:  # a signal's handler has raised: the body has ended all the same
             if not ended:
-                self._end_body(ended, error)
+                self._exit(kind, error, trace)
             elif ended[0] is not None:
                 ended[0].detach()
                 ended[0].give_up()
             raise
 
-    def _end_body(self, ended: list[Hold | None], error: BaseException | None) -> None:
-        me = threading.get_ident()
-        by_thread = self._bodies.by_thread
-        bodies = by_thread.get(me)
-        if not bodies:
-            raise UsageError(
-                f"The body of the lock {self.name} ends in another thread than it began in. To hand a lock over, use acquire, "
-                "or detach the hold."
-            )
-        hold = bodies[-1]
-        ended.append(hold)
-        bodies.pop()
-        if not bodies:
-            by_thread.pop(me, None)
-        if hold is None:  # detached, or released in the body
-            return
-        hold._thread = hold._watch = None
-        if hold.state == LOST:
-            raise hold.loss() from error
-        hold.release()
+    def _of_another_thread(self) -> UsageError:
+        return UsageError(
+            f"The body of the lock {self.name} ends in another thread than it began in. To hand a lock over, use acquire, "
+            "or detach the hold."
+        )
 
     def __repr__(self) -> str:
         return f"<lock {self.name} of {self._shell!r}>"
@@ -254,7 +252,7 @@ class LockAll:
     def __init__(self, locks: list[Lock]) -> None:
         self._locks = locks
         self._holds: list[Hold] = []
-        self._next_watch: dict[int, Abandoned] = {}
+        self._next_watch: Abandoned | None = None
         self._abandoned = locks[0]._abandoned if locks else list[Abandoned]().append
 
     def __enter__(self) -> tuple[Hold, ...]:
@@ -263,8 +261,8 @@ class LockAll:
                 hold = lock._asker()
                 self._holds.append(hold)
                 lock._acquire(hold, None)
-            body = watch_over(self)()
-            for hold in self._holds:
+            body = watch_over(self)() if threading.get_ident() == MainThread.ident else None
+            for hold in self._holds if body is not None else ():
                 hold._watch = watch = Abandoned(body, self._abandoned)
                 watch.hold = hold
             return tuple(self._holds)
@@ -279,7 +277,7 @@ class LockAll:
     else:
         __exit__ = ExitOfBody()
 
-    def _exit(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
+    def _exit(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
             lost = self._give_back()
         except BaseException:

@@ -46,7 +46,7 @@ class ThreadShell(Shell):
     """The shell of a node, with a thread of its own."""
 
     def __init__(self, registry: Registry, group: str, algorithm: str = DEFAULT, limits: Limits | None = None) -> None:
-        self.mutex = threading.RLock()
+        self.new_mutex()
         self.now = registry.clock  # type: ignore[method-assign]
         self.inbox: deque[Callable[[], object]] = deque()  # from other threads
         self.selector = selectors.DefaultSelector()
@@ -69,14 +69,14 @@ class ThreadShell(Shell):
         self.inbox.append(act)
         self.wake()
 
-    def is_in_core(self) -> bool:
-        """Has this very thread the mutex? Then a handler or a finalizer runs in the middle of the
-        node's work.
-        """
-        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # as `threading.Condition` does
+    def new_mutex(self) -> None:
+        self.mutex = threading.RLock()
+        # Has this very thread the mutex? Then a handler or a finalizer runs in the middle of the
+        # node's work.
+        self.is_in_core: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # as `threading.Condition` does
 
     def after_fork(self) -> None:
-        self.mutex = threading.RLock()  # the thread that had it is not here
+        self.new_mutex()  # the thread that had the old one is not here
         super().after_fork()
 
     def descriptors(self) -> list[int]:
