@@ -31,7 +31,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @app.command()
 def lab(
     port: Annotated[int, typer.Option(help="Port to listen at; 0: any free port.", min=0, max=65535)] = 8765,
-    host: Annotated[str, typer.Option(help="Address to listen at. The page opens only with the token.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     group: Annotated[str | None, typer.Option("-g", "--group", help="Show this running group.")] = None,
     config: Config = None,
@@ -40,7 +40,7 @@ def lab(
 ) -> None:
     """Serve a page to watch, step and break runs, with the checker and lessons. Ends with Ctrl-C.
 
-    The printed address has a token in it, without which the page does not open.
+    The printed address contains a token. The page opens only with it.
     """
     events = read(trace) if trace is not None else None
     serve(make_lab(group, config, directory, events, names=_names(host)), host, port, open_)

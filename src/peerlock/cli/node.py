@@ -13,7 +13,7 @@ import typer
 
 from peerlock.cli.app import app
 from peerlock.cli.group_options import Config, Directory, GroupName
-from peerlock.net.settings import Settings, gather, prepared, registry_for
+from peerlock.net.settings import Settings, algorithm_and_limits, gather, registry_for
 
 
 @app.command()
@@ -77,7 +77,7 @@ async def _stay(group: str, settings: Settings, metrics: int | None) -> None:
     from peerlock.net.aio.node import Joining
     from peerlock.net.aio.shell import AioShell
 
-    algorithm, limits = prepared(settings)
+    algorithm, limits = algorithm_and_limits(settings)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -35,7 +35,7 @@ from peerlock.errors import LockError, LockTimeout, PeerlockError, ProtocolError
 from peerlock.net.control.client import Caller, reach
 from peerlock.net.processes.groups import process_group_of
 from peerlock.net.registries.leased import LeasedRegistry
-from peerlock.net.settings import Settings, gather, prepared, registry_for
+from peerlock.net.settings import Settings, algorithm_and_limits, gather, registry_for
 from peerlock.node.wire import ClientResult
 
 BUSY, UNREACHABLE = 1, 69
@@ -69,11 +69,15 @@ def run(
     name: Annotated[
         str, typer.Argument(metavar="NAME [--] COMMAND...", help="The lock, then the command and its arguments.")
     ],
-    now: Annotated[bool, typer.Option("-n", "--nonblock", help="Do not wait for a lock that is held.")] = False,
+    now: Annotated[bool, typer.Option("-n", "--nonblock", help="The same as -w 0.2.")] = False,
     wait: Annotated[
         float | None,
         typer.Option(
-            "-w", "--wait", metavar="SECONDS", min=0.0, help="Join the group and wait for the lock within this time."
+            "-w",
+            "--wait",
+            metavar="SECONDS",
+            min=0.0,
+            help="Time limit. Joining the group may take longer.",
         ),
     ] = None,
     shared: Annotated[bool, typer.Option("-s", "--shared", help="Take a readers-writer lock as a reader.")] = False,
@@ -86,7 +90,9 @@ def run(
     directory: Directory = None,
     node: Annotated[
         str | None,
-        typer.Option("--name", help="Name of this node, for a group of several hosts without a resident node."),
+        typer.Option(
+            "--name", help="Name of this node, if the group spans several hosts and no resident node runs here."
+        ),
     ] = None,
 ) -> None:
     """Run a command while holding a lock: peerlock run backup -- rsync -a /srv /mnt
@@ -96,8 +102,8 @@ def run(
     the exit code of the command, or with one of its own:
 
     1 (or -E): the lock was not granted in time. 2: wrong usage.
-    69: no group can be reached. 75: the lock was lost; the command was ended.
-    126, 127: the command cannot be run.
+    69: no group can be reached. 75: the lock was lost; the command was ended, or
+    was not started. 126: the command cannot be run. 127: it was not found.
     """
     if shared and exclusive:
         raise UsageError("-s and -x exclude each other: a reader, or the writer.")
@@ -214,7 +220,7 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
     from peerlock.net.threads.node import started
     from peerlock.net.threads.shell import ThreadShell
 
-    algorithm, limits = prepared(settings)
+    algorithm, limits = algorithm_and_limits(settings)
     registry = registry_for(group, settings)
     # With leases, a dead member keeps a new one waiting until its lease is over.
     allowed = JOIN_S + (registry.patience_s if registry.leases else 0.0)

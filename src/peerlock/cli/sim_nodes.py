@@ -30,15 +30,15 @@ Registry = Annotated[
 def sim_nodes(
     seeds: Annotated[str, typer.Option(help="The seeds: 7, 1..10000 or 1,2,5.")] = "1..1000",
     algorithm: Annotated[
-        str | None, typer.Option("-a", "--algorithm", help="One algorithm; else all that are allowed, in turn.")
+        str | None, typer.Option("-a", "--algorithm", help="The algorithm. Without it: all allowed ones, in turn.")
     ] = None,
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=2, max=20, help="Nodes at the start.")] = 4,
-    grants: Annotated[int, typer.Option(min=1, help="Grants before the faults stop, at least.")] = 200,
+    grants: Annotated[int, typer.Option(min=1, help="Least number of grants before the faults stop.")] = 200,
     registry: Registry = "host",
     planted: Annotated[
-        str | None, typer.Option(help="Put a bug in, to see that it is found; 'list' names them.")
+        str | None, typer.Option(help="Add a known bug, to see that it is found. 'list' prints their names.")
     ] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Number of processes. Without it: one per core.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Simulate whole nodes, with crashes, restarts, pauses, joins, leaves, broken and slow links:
@@ -48,9 +48,9 @@ def sim_nodes(
     never be two holders, fences must increase, and every waiter must get in
     when the faults have stopped.
 
-    With leases there are many hosts: clocks differ and jump, hosts are cut off
-    from each other, voters are killed at any moment, a store is away, event
-    loops hang.
+    The kinds with leases also simulate several hosts. There, clocks differ and
+    jump, hosts lose their connections, voters are killed at any moment, the store
+    cannot be reached, and event loops hang.
 
     A failure names its seed and the command that shows it again. Exit code 0: no
     promise was broken. 1: one was. 2: wrong usage.

@@ -38,8 +38,8 @@ def status(
     The command asks a node of this host, which asks the other members. The
     output names the members that do not answer. What they hold is unknown.
 
-    Exit code 0: a node of this host has answered, also if other members are
-    silent ("complete" of --json says so). 2: no node has answered.
+    Exit code 0: a node of this host has answered, even if other members have
+    not (see "complete" in --json). 2: no node has answered.
     """
     settings = gather(config, needs_tls=False, dir=directory, state=state)
     if as_json:

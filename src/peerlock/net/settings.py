@@ -167,12 +167,12 @@ class Prepared(Struct, frozen=True):
 
 def prepare(group: str, *, config: str | Path | None = None, timeout: float | None = None, **said: Any) -> Prepared:
     settings = gather(config, **said)
-    algorithm, limits = prepared(settings)
+    algorithm, limits = algorithm_and_limits(settings)
     check_timeout(timeout)
     return Prepared(group, settings, algorithm, limits)
 
 
-def prepared(settings: Settings) -> tuple[str, Limits]:
+def algorithm_and_limits(settings: Settings) -> tuple[str, Limits]:
     """The algorithm and the limits, checked before anything is made."""
     algorithm = settings.algorithm or DEFAULT
     wire_algorithm(algorithm)

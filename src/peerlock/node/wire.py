@@ -8,8 +8,9 @@ the others are not missed when they are lost.
 A group is upgraded one node at a time, so a node speaks its own version of the protocol and the one
 before. A `Hello` says both. What keeps this cheap: fields are only ever added at the end, with a
 default for nodes that do not send them; decoders skip what they do not know; a new kind of frame
-goes only to nodes of the version that brought it. The code of the version before is kept with the
-tests, which put old and new nodes into one group.
+goes only to nodes of the version that brought it (none has needed that yet: the first one must keep
+the peer's version from its `Hello`). The code of the version before is kept in `tests/previous`, and
+`tests/net/test_upgrade.py` puts old and new nodes into one group.
 
 The body of a message of an algorithm stays packed until it is known for which lock it is and which
 algorithm that lock has.
@@ -165,6 +166,7 @@ class ClientResult(Struct, frozen=True, array_like=True, tag=12):
     value: Any  # what was asked for, in plain values; or a sentence
 
 
+# The next free tag is 14. A tag is never used again.
 Frame: TypeAlias = (
     Hello
     | LockMessage

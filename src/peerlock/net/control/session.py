@@ -77,10 +77,10 @@ class Client:
             case "acquire":
                 self.acquire(call.number, str(said.get("lock")), str(said.get("mode") or ""), said.get("algorithm"))
             case "release":
-                order = self.tickets.pop(int(said.get("number") or 0), None)
-                if order is None:
+                ticket = self.tickets.pop(int(said.get("number") or 0), None)
+                if ticket is None:
                     raise UsageError("There is no such lock.")
-                self.give_back(order)
+                self.give_back(ticket)
                 self.say(call.number, True, None)
             case "record_process_groups":
                 before = self.shell.clients.process_groups.get(self)
@@ -126,43 +126,43 @@ class Client:
             raise UsageError(
                 f"The lock {name} is used with {local_lock.wire_algorithm.name} in this group, and here with {wanted.name}."
             )
-        order = ClientTicket()
-        order.client, order.number = self, number
+        ticket = ClientTicket()
+        ticket.client, ticket.number = self, number
         kind: Mode = "read" if mode == "read" else "write"
-        order.mode = kind
-        self.tickets[number] = order
-        shell.core.acquire(local_lock, order, shell.now())
+        ticket.mode = kind
+        self.tickets[number] = ticket
+        shell.core.acquire(local_lock, ticket, shell.now())
         shell.carry_out()
-        if order.state == HELD and not order.told:
-            self.woken(order)  # granted at once: it was never woken
+        if ticket.state == HELD and not ticket.told:
+            self.woken(ticket)  # granted at once: it was never woken
 
-    def woken(self, order: ClientTicket) -> None:
+    def woken(self, ticket: ClientTicket) -> None:
         core = self.shell.core
-        if order.state == HELD:
-            order.told = True
-            grant: dict[str, Any] = {"fence": order.fence, "leased": core.table.leases}
+        if ticket.state == HELD:
+            ticket.told = True
+            grant: dict[str, Any] = {"fence": ticket.fence, "leased": core.table.leases}
             if core.table.leases:
                 grant["until"] = core.deadline.until
-            self.say(order.number, True, grant)
-        elif order.state in (LOST, FAILED):
-            if order.state == LOST and core.table.leases:
+            self.say(ticket.number, True, grant)
+        elif ticket.state in (LOST, FAILED):
+            if ticket.state == LOST and core.table.leases:
                 self.end_process_groups()  # others may have the lock from now on
-            self.tickets.pop(order.number, None)
-            self.say(order.number, False, {"lost": order.state == LOST, "sentence": str(order.error)})
+            self.tickets.pop(ticket.number, None)
+            self.say(ticket.number, False, {"lost": ticket.state == LOST, "sentence": str(ticket.error)})
 
     def renewed(self, until: float) -> None:
         """The lease runs on: a command under a lock has until then, whatever becomes of this node."""
-        for order in self.tickets.values():
-            if order.state == HELD:
-                self.say(order.number, True, {"until": until})
+        for ticket in self.tickets.values():
+            if ticket.state == HELD:
+                self.say(ticket.number, True, {"until": until})
 
-    def give_back(self, order: ClientTicket) -> None:
-        if order.local_lock is None:
+    def give_back(self, ticket: ClientTicket) -> None:
+        if ticket.local_lock is None:
             return
-        if order.state == HELD:
-            self.shell.core.release(order, self.shell.now())
-        elif order.state == WAITING:
-            self.shell.core.cancel(order, self.shell.now())
+        if ticket.state == HELD:
+            self.shell.core.release(ticket, self.shell.now())
+        elif ticket.state == WAITING:
+            self.shell.core.cancel(ticket, self.shell.now())
         self.shell.carry_out()
 
     def end_process_groups(self) -> bool:
@@ -180,8 +180,8 @@ class Client:
             RegistryError
         ):  # then more stands there than there is; it is looked at before it is ended
             self.shell.clients.record()
-        for order in list(self.tickets.values()):
-            self.give_back(order)
+        for ticket in list(self.tickets.values()):
+            self.give_back(ticket)
         self.tickets.clear()
 
     # -- traces ----------------------------------------------------------------------------------------

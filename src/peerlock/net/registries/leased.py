@@ -1,4 +1,4 @@
-"""What registries with leases have in common: all but voters and store.
+"""What registries with leases have in common. How voters or a store are reached is not in here.
 
 The node asks (in its own thread), the heartbeat thread does, and answers through `Shell.post`. A
 kind of registry says how its agent is made, and carries what the agent sends.

@@ -1,8 +1,8 @@
 """The registry of a group that decides for itself: three or five of its processes are voters
 (`net/voters/server.py`).
 
-A member has a line to each voter, and beats. If its name is among the voters, the voter lives in
-its heartbeat thread.
+A member has a line to each voter, and sends heartbeats on it. If its name is among the voters, the
+voter lives in its heartbeat thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LISTEN_AGAIN_S = 1.0
 
 
 class EmbeddedRegistry(LeasedRegistry[QuorumAgent]):
-    """A member's: it beats to every voter. It is one itself, if its name is among them."""
+    """A member's: it sends heartbeats to every voter. It is one itself, if its name is among them."""
 
     kind = "embedded"
 

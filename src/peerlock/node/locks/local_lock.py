@@ -50,16 +50,16 @@ class LocalLock(ToldToTheSuccessor):
     """
 
     __slots__ = (
-        "asked",
         "asked_at",
         "before",
         "free",
         "holder",
+        "local_streak",
+        "others_ask",
         "priority",
         "queue",
         "quiet",
         "sharers",
-        "streak",
         "wire_algorithm",
     )  # fmt: skip
 
@@ -70,8 +70,8 @@ class LocalLock(ToldToTheSuccessor):
         self.sharers: list[Ticket] | None = None  # further readers of this node
         self.queue: deque[Ticket] | None = None  # waiters, first come first served
         self.priority = 0
-        self.asked = False  # another node is known to ask, since we have it
-        self.streak = 0  # grants in a row at this node since
+        self.others_ask = False  # another node is known to ask, since we have it
+        self.local_streak = 0  # grants in a row at this node since
         self.free = False
         self.quiet = False  # the last round trip sent nothing, and nothing has come since
         self.before: Key | None = None  # the algorithm's state before a request that was granted at once
@@ -225,7 +225,7 @@ class LocalLock(ToldToTheSuccessor):
             ticket.mode == "read" == self.mode
             and not self.queue
             and self.table.running
-            and (not self.asked or self.streak < self.table.limits.local_grants)
+            and (not self.others_ask or self.local_streak < self.table.limits.local_grants)
         )
 
     def release(self, ticket: Ticket, now: float) -> None:
@@ -291,7 +291,7 @@ class LocalLock(ToldToTheSuccessor):
         if (
             head is not None
             and head.mode == self.mode
-            and (not self.asked or self.streak < self.table.limits.local_grants)
+            and (not self.others_ask or self.local_streak < self.table.limits.local_grants)
         ):
             self.clock += 1
             self.admit(now)
@@ -323,7 +323,7 @@ class LocalLock(ToldToTheSuccessor):
         if self.free or self.quiet:
             self.catch_up()
         if self.has:
-            self.asked = True
+            self.others_ask = True
         self.receive(source, clock, message, self)
         if self.at == "asked":
             self.table.effects.append(MaySpin(self))
@@ -348,7 +348,7 @@ class LocalLock(ToldToTheSuccessor):
         before = self.at
         match self.settle(table.may_hold, self):
             case "granted":
-                self.asked, self.streak = False, 0
+                self.others_ask, self.local_streak = False, 0
                 if self.asked_at < inf:
                     self.waited, self.asked_at = now - self.asked_at, inf
                 self.admit(now)
@@ -381,7 +381,7 @@ class LocalLock(ToldToTheSuccessor):
                 if waited <= bound:
                     table.waited[bound] += 1
                     break
-        self.streak += 1
+        self.local_streak += 1
         ticket.fence, ticket.state, ticket.since = table.first_fence + self.clock, HELD, now
         table.grants += 1
         table.effects.append(Wake(ticket))

@@ -9,7 +9,7 @@ reach before it is admitted.
     wants_renewal(), leave()
     tick()
 
-They ask of the shell: learned(view), leased(until), dial_early(peers).
+What they ask of the shell is `AgentIO`.
 
 A heartbeat is due every quarter of a lease, so two may be lost and the lease still runs on. A node
 that is not a member yet sends heartbeats more often.

@@ -37,7 +37,7 @@ class Lease(State):
     number: int = 0  # of the last heartbeat
     until: float = -inf
     rests_on: int = 0  # the heartbeat whose confirmation the lease rests on; 0: it does not run
-    sent: tuple[tuple[int, float], ...] = ()  # beats that are not confirmed: number, when
+    sent: tuple[tuple[int, float], ...] = ()  # heartbeats that are not confirmed: number, when
     confirmed: tuple[tuple[int, tuple[Voter, ...]], ...] = ()  # of each heartbeat, by these voters
 
     def runs(self, now: float) -> bool:
