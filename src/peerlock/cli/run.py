@@ -63,6 +63,12 @@ class CommandLine(TyperCommand):
         return options[:-1] if options[-1:] == ["--"] else options, words
 
 
+NodeName = Annotated[
+    str | None,
+    typer.Option("--name", help="Name of this node, if the group spans several hosts and no resident node runs here."),
+]
+
+
 @app.command(cls=CommandLine, context_settings={"allow_interspersed_args": False, "allow_extra_args": True})
 def run(
     context: typer.Context,
@@ -88,12 +94,7 @@ def run(
     group: GroupName = "default",
     config: Config = None,
     directory: Directory = None,
-    node: Annotated[
-        str | None,
-        typer.Option(
-            "--name", help="Name of this node, if the group spans several hosts and no resident node runs here."
-        ),
-    ] = None,
+    node: NodeName = None,
 ) -> None:
     """Run a command while holding a lock: peerlock run backup -- rsync -a /srv /mnt
 
