@@ -11,12 +11,16 @@ from typing import Any
 from msgspec import Struct
 
 from peerlock.check.properties import finding
-from peerlock.check.protocols import host, host_mutants, static, store
+from peerlock.check.protocols import attached, host, host_mutants, static, store
 from peerlock.check.protocols import quorum as consensus
+from peerlock.check.protocols.attached import AttachedGroup
+from peerlock.check.protocols.attached import Budget as Faults
 from peerlock.check.protocols.quorum import Group as Voters
 from peerlock.check.protocols.static import Budget, StaticGroup
 from peerlock.check.protocols.store import StoreGroup as Store
 from peerlock.check.search import Outcome, Progress
+from peerlock.contract import Mode
+from peerlock.mutants import attached as broken
 from peerlock.mutants import quorum as broken_quorum
 from peerlock.mutants import static as broken_static
 from peerlock.mutants import store as broken_store
@@ -30,6 +34,12 @@ _LIVE: dict[str, Any] = {"obstinate": True, "only_if_it_must": True, "renews": F
 
 def _a_list(kind: type[StaticMember], budget: Budget, names: tuple[str, ...] = _TWO) -> StaticGroup:
     return StaticGroup(names, budget, kind=kind)
+
+
+_WRITERS: tuple[Mode, ...] = ("write", "write", "write")
+_PAIR: tuple[Mode, ...] = ("write", "write")
+_READERS: tuple[Mode, ...] = ("read", "read", "write")
+_SILENT = Faults(entries=2, host_crashes=1, silences=1)
 
 
 class Explored(Struct, frozen=True):
@@ -71,6 +81,18 @@ CLEAN = (
     Explored("a list of 3, one crashes", StaticGroup(_THREE, Budget(starts=1, crashes=1))),
     Explored("a list of 3, one crashes, one leaves, one is said to be dead",
              StaticGroup(_THREE, Budget(crashes=1, leaves=1, kicks=1))),
+    Explored("attached: 3 processes, a caller gives up", AttachedGroup(_WRITERS, Faults(cancels=1))),
+    Explored("attached: 3 processes, two crash", AttachedGroup(_WRITERS, Faults(crashes=2))),
+    Explored("attached: 3 processes, one is revoked", AttachedGroup(_WRITERS, Faults(revocations=1))),
+    Explored("attached: 3 processes, the host node crashes", AttachedGroup(_WRITERS, Faults(host_crashes=1))),
+    Explored("attached: 3 processes, other hosts ask", AttachedGroup(_WRITERS, Faults(recalls=1))),
+    Explored("attached: 2 processes, a stopped host node is replaced", AttachedGroup(_PAIR, Faults(deposed=1))),
+    Explored("attached: 2 processes, re-entries, one is revoked",
+             AttachedGroup(_PAIR, Faults(entries=3, revocations=1), block=2)),
+    Explored("attached: 2 processes, the host node crashes, one is silent",
+             AttachedGroup(_PAIR, Faults(host_crashes=1, silences=1))),
+    Explored("attached: 2 readers, a writer, one crashes, one is revoked",
+             AttachedGroup(_READERS, Faults(crashes=1, revocations=1))),
 )  # fmt: skip
 
 DEEP = (
@@ -85,7 +107,53 @@ DEEP = (
     *(Explored(f"one host: {name}", group) for name, group in host_mutants.DEEP.items()),
     Explored("a list of 2, every fault", StaticGroup(_TWO, _LEAVES)),
     Explored("a list of 3, one crashes and is said to be dead", StaticGroup(_THREE, Budget(starts=1, crashes=1, kicks=1))),
+    Explored("attached: 3 processes, one crashes, one is revoked",
+             AttachedGroup(_WRITERS, Faults(crashes=1, revocations=1))),
+    Explored("attached: 3 processes, the host node crashes, one is silent",
+             AttachedGroup(_WRITERS, Faults(host_crashes=1, silences=1))),
+    Explored("attached: 3 processes, one crashes, other hosts ask, a caller gives up",
+             AttachedGroup(_WRITERS, Faults(crashes=1, recalls=1, cancels=1))),
+    Explored("attached: 2 processes, a stopped host node is replaced, two entries",
+             AttachedGroup(_PAIR, Faults(entries=2, deposed=1))),
+    Explored("attached: 2 readers, a writer, the host node crashes, one is silent",
+             AttachedGroup(_READERS, Faults(host_crashes=1, silences=1))),
+    Explored("attached: 2 processes, every fault",
+             AttachedGroup(_PAIR, Faults(entries=2, crashes=1, host_crashes=1, revocations=1, silences=1))),
 )  # fmt: skip
+
+BROKEN: dict[str, AttachedGroup] = {
+    "a hand-over of an old generation is dropped":
+        AttachedGroup(_PAIR, Faults(entries=2, host_crashes=1), process=broken.TakesHandsOfOldGenerations),
+    "a number has no more fences than it came with":
+        AttachedGroup(_PAIR, Faults(entries=2), process=broken.UsesMoreFencesThanItHas),
+    "a successor gets the lock at the release":
+        AttachedGroup(_PAIR, Faults(entries=2), process=broken.KeepsTheLockFromItsSuccessor),
+    "a number that no caller wants is passed on":
+        AttachedGroup(_PAIR, Faults(entries=2, cancels=1), process=broken.DropsWhatNoCallerWants),
+    "a successor is never replaced": AttachedGroup(_PAIR, Faults(entries=2, cancels=1), host=broken.ReplacesASuccessor),
+    "what is said about a number early is kept": AttachedGroup(_WRITERS, process=broken.ForgetsWhatCameEarly),
+    "a number is accepted once": AttachedGroup(_WRITERS, Faults(entries=2, crashes=1), process=broken.AcceptsANumberTwice),
+    "a successor keeps its number": AttachedGroup(_WRITERS, Faults(crashes=1), host=broken.GrantsANewNumber),
+    "a successor is granted what may not have been handed over":
+        AttachedGroup(_PAIR, Faults(crashes=1), host=broken.TrustsTheHandOver),
+    "a process marks, then looks": AttachedGroup(_PAIR, Faults(revocations=1), process=broken.LooksBeforeItMarks),
+    "the host node revokes, then looks": AttachedGroup(_PAIR, Faults(revocations=1), host=broken.LooksBeforeItRevokes),
+    "a process that is inside is waited for":
+        AttachedGroup(_PAIR, Faults(revocations=1), host=broken.RevokesWhoeverIsInside),
+    "a word about a number says that it was handed over":
+        AttachedGroup(_PAIR, Faults(entries=2), host=broken.WaitsForTheWordOfTheOwner),
+    "successors of an old generation are forgotten":
+        AttachedGroup(_PAIR, Faults(entries=2, host_crashes=1), process=broken.RemembersOldSuccessors),
+    "a new host node waits for all reports":
+        AttachedGroup(_PAIR, Faults(entries=2, host_crashes=1), host=broken.GrantsBeforeAllHaveReported),
+    "the largest number owns":
+        AttachedGroup(_PAIR, Faults(entries=2, host_crashes=1, revocations=1), host=broken.TheFirstThatReportsOwns),
+    "a silent process is revoked before it is read": AttachedGroup(_PAIR, _SILENT, host=broken.ReadsWithoutRevoking),
+    "a silent process that is inside owns": AttachedGroup(_PAIR, _SILENT, host=broken.TakesASilentProcessForIdle),
+    "a late report counts": AttachedGroup(_PAIR, _SILENT, host=broken.IgnoresALateReport),
+    "a revoked number is returned": AttachedGroup(_PAIR, Faults(entries=2, revocations=1), process=broken.AsksWithoutReturning),
+    "a hand-over may die with its process": AttachedGroup(_PAIR, Faults(crashes=1), host=broken.GrantsNothingAgain),
+}  # fmt: skip
 
 MUTANTS = (
     Explored("the promise runs out first", Voters(ballots=1, apart=True, voter=broken_quorum.AcceptsTooEarly)),
@@ -134,6 +202,7 @@ MUTANTS = (
              StaticGroup(_TWO, Budget(cuts=1), running=False, kind=broken_static.TellsNothingOnANewLink)),
     Explored("a list: what a dead node decided is passed over", _a_list(broken_static.PassesNothingOver, _CRASHES)),
     Explored("a list: a node that starts waits for all", _a_list(broken_static.TrustsItsOldRecord, _LEAVES)),
+    *(Explored(f"attached: {name}", group) for name, group in BROKEN.items()),
 )  # fmt: skip
 
 
@@ -142,6 +211,7 @@ SEARCHES: dict[type, Callable[..., Any]] = {
     Store: store.explore,
     host.HostGroup: host.explore,
     StaticGroup: static.explore,
+    AttachedGroup: attached.explore,
 }
 
 
