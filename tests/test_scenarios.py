@@ -22,4 +22,6 @@ def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
 
 def test_every_paper_has_scenarios() -> None:
     papers = {path.parent.name for path in SCENARIOS}
-    assert papers == {"carvalho-roucairol", "dijkstra", "helary-plouzeau-raynal", "ricart-agrawala", "suzuki-kasami"}
+    assert papers == {
+        "carvalho-roucairol", "dijkstra", "helary-plouzeau-raynal", "naimi-trehel", "ricart-agrawala", "suzuki-kasami",
+    }  # fmt: skip

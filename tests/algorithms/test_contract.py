@@ -111,7 +111,7 @@ def test_the_catalogue_names_every_algorithm() -> None:
         "suzuki-kasami-a", "suzuki-kasami-b", "helary-plouzeau-raynal", "dijkstra-ring", "ricart-agrawala",
         "ricart-agrawala-broadcast", "ricart-agrawala-implicit", "ricart-agrawala-broadcast-implicit", "ricart-agrawala-rw",
         "ricart-agrawala-priority", "ricart-agrawala-dynamic", "ricart-agrawala-failures", "carvalho-roucairol",
-        "ricart-agrawala-token",
+        "ricart-agrawala-token", "naimi-trehel",
     ]  # fmt: skip
 
 

@@ -83,6 +83,10 @@ COUNTS = [
     ("ricart-agrawala-token", "standard", 3, 1, False, 657, 1_907),
     ("ricart-agrawala-token", "standard", 2, 2, True, 78, 109),
     ("ricart-agrawala-token", "standard", 3, 1, True, 529, 1_471),
+    ("naimi-trehel", "standard", 2, 2, False, 69, 103),
+    ("naimi-trehel", "standard", 3, 1, False, 164, 296),
+    ("naimi-trehel", "standard", 2, 2, True, 64, 93),
+    ("naimi-trehel", "standard", 3, 1, True, 154, 264),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The catalogue: every algorithm of the five papers, by name.
+"""The catalogue: every algorithm, by name.
 
 An entry says where the algorithm is printed, what it needs, what it is claimed to cost, and in
 which forms it exists. Most have the one form `standard`. Where the printed text fails its own
@@ -24,6 +24,7 @@ from peerlock.algorithms import (
     dijkstra_ring,
     first_pass,
     helary_plouzeau_raynal,
+    naimi_trehel,
     ricart_agrawala,
     ricart_agrawala_broadcast,
     ricart_agrawala_broadcast_implicit,
@@ -137,6 +138,7 @@ EWD851 = "Dijkstra: Reducing control traffic in a distributed implementation of 
 RA81 = "Ricart, Agrawala: An Optimal Algorithm for Mutual Exclusion in Computer Networks"
 CR83 = "Carvalho, Roucairol: On Mutual Exclusion in Computer Networks"
 RA83 = "Ricart, Agrawala: Authors' response to Carvalho and Roucairol, Appendix"
+NTA96 = "Naimi, Trehel, Arnold: A log(N) Distributed Mutual Exclusion Algorithm Based on Path Reversal"
 
 _ENTRIES = (
     Entry("suzuki-kasami-a", SK85, 1985, {"standard": suzuki_kasami_a.SuzukiKasamiA},
@@ -172,6 +174,8 @@ _ENTRIES = (
     Entry("ricart-agrawala-token", RA83, 1983, {"standard": ricart_agrawala_token.RicartAgrawalaToken},
           Cost("0 or N", lambda s: (0, s.n)), options=("cut", "first_pass"),
           divided=ricart_agrawala_token_divided.RicartAgrawalaTokenDivided),
+    Entry("naimi-trehel", NTA96, 1996, {"standard": naimi_trehel.NaimiTrehel},
+          Cost("0 to N, H(N-1) on average", lambda s: (0, s.n))),
 )  # fmt: skip
 
 CATALOGUE: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}

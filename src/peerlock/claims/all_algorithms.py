@@ -73,6 +73,9 @@ def fair(lab: Lab, name: str, *, printed: bool = False, clock: bool = False) -> 
     if name == "dijkstra-ring":
         rings = [Setup(name, (ANY,) * n) for n in range(2, 7 if lab.full else 6)]
         return [lab.explore(rings, both, "every fair run of rings with any number of entries", True)]
+    if name == "naimi-trehel":  # its messages carry no numbers, so that its states are finitely many
+        trees = [Setup(name, (ANY,) * n) for n in range(2, 5 if lab.full else 4)]
+        return [lab.explore(trees, both, "every fair run with any number of entries", True)]
     bounded = choose(name).needs.delay_bound
     ticks = 1 if clock and bounded else None
     most = 2 if name == "helary-plouzeau-raynal" else 3

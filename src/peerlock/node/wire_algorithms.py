@@ -16,6 +16,7 @@ from peerlock.algorithms import (
     choose,
     dijkstra_ring,
     helary_plouzeau_raynal,
+    naimi_trehel,
     ricart_agrawala,
     ricart_agrawala_rw,
     ricart_agrawala_token,
@@ -52,6 +53,7 @@ _MESSAGES: Mapping[str, tuple[int, tuple[type[Wire], ...]]] = {
     "ricart-agrawala-priority": (8, _PLAIN),
     "carvalho-roucairol": (9, (carvalho_roucairol.Request, carvalho_roucairol.Reply)),
     "ricart-agrawala-token": (10, (ricart_agrawala_token.Request, ricart_agrawala_token.Token)),
+    "naimi-trehel": (11, (naimi_trehel.Request, naimi_trehel.Token)),
 }  # fmt: skip
 _REFUSED = {
     "ricart-agrawala-implicit": "it takes silence for permission, so it is safe only where no message is late",
