@@ -28,6 +28,7 @@ class Terminal:
             try:
                 if cwd is not None:
                     os.chdir(cwd)
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # it is ignored where the tests run in the background
                 os.execvpe(command[0], list(command), {**os.environ, "TERM": "xterm-256color", **(env or {})})
             finally:
                 os._exit(127)

@@ -100,6 +100,9 @@ SURVIVORS = {
             "the next ARE_YOU_THERE gets the reply: slower, and as safe"
         ),
     },
+    "naimi-trehel": {
+        "NaimiTrehel.on_request: drops self.token_present = False": "a node with a father is not asked whether it has the token",
+    },
 }  # fmt: skip
 
 

@@ -96,7 +96,9 @@ def test_two_that_cannot_talk_do_not_stop_the_others(registry: str) -> None:
 
 @pytest.mark.parametrize("registry", ["embedded", "etcd", "static"])
 def test_a_host_that_is_cut_off(registry: str) -> None:
-    """With leases it loses its locks, and the others go on. A fixed list waits for it."""
+    """With leases it loses its locks, and the others go on. A fixed list waits for it as soon as the
+    token is on its way to it: if it did not ask before it was cut off, the others go on, too.
+    """
     with staged(Plan(registry=registry, lease_s=1.0)) as cluster:
         start_all(cluster)
         others = [
@@ -109,7 +111,7 @@ def test_a_host_that_is_cut_off(registry: str) -> None:
         since = time.monotonic()
         time.sleep(4.0)
         inside = {host for host, when in cluster.last_grants().items() if when > since}
-        assert inside == (set() if registry == "static" else {1, 2, 3, 4})
+        assert inside == {1, 2, 3, 4} or (registry == "static" and not inside)
         for way in ways:
             cluster.hosts.mend(*way)
         _, missing = await_grants(cluster, time.monotonic(), 20.0)
