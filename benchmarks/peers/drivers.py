@@ -134,7 +134,7 @@ class Ours(Driver):
                 pass
 
     def messages(self) -> int:
-        return self.node._shell.core.table.messages
+        return int(self.node._shell.core.table.messages)
 
 
 class OursInBatch(Ours):
@@ -176,7 +176,7 @@ class OursInThreads(Blocking):
                 pass
 
     def messages(self) -> int:
-        return self.node._shell.core.table.messages
+        return int(self.node._shell.core.table.messages)
 
 
 class OursAnywhere(Ours):

@@ -39,8 +39,8 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        core = self.node._shell.core
-        table = core.table
+        shell = self.node._shell
+        table = shell.core.table
         labels, values = ["group", "node"], [self.node.group, self.node.name]
 
         counter, gauge, busy = CounterMetricFamily, GaugeMetricFamily, list(table.busy())
@@ -49,9 +49,9 @@ class Metrics:
             (counter, "losses", "Locks lost here", table.losses),
             (counter, "messages", "Messages of the algorithms sent from here", table.messages),
             (counter, "hold_seconds", "Seconds that locks were held here", table.hold_s),
-            (counter, "view_changes", "Epochs started here", core.views),
-            (gauge, "epoch", "The epoch of the group", core.view_change.epoch),
-            (gauge, "members", "Members of the group", len(core.view_change.members)),
+            (counter, "view_changes", "Epochs started here", shell.epochs),
+            (gauge, "epoch", "The epoch of the group", shell.epoch),
+            (gauge, "members", "Members of the group", len(shell.members)),
             (gauge, "held", "Locks held here now", sum(local_lock.has for local_lock in busy)),
             (gauge, "waiting", "Waiters here now", sum(len(local_lock.queue or ()) for local_lock in busy)),
             (gauge, "locks", "Locks that this node remembers", len(table.locks)),

@@ -230,9 +230,14 @@ class Group:
         spec = algorithm or self.algorithm
         return await Joining(lambda: MemoryShell(self, MemoryRegistry(self, name), spec, limits))
 
+    def shell_of(self, node: Node) -> MemoryShell:
+        shell = node._shell
+        assert isinstance(shell, MemoryShell), f"{node} is no node of a group in memory"
+        return shell
+
     def crash(self, node: Node) -> None:
         """End the process of that node at once. Its locks are free."""
-        shell = node._shell
+        shell = self.shell_of(node)
         shell.closing = True
         shell.core.table.wedge()
         self.present.pop(shell.core.me, None)
@@ -242,7 +247,7 @@ class Group:
     def cut(self, one: Node, other: Node) -> None:
         """Break the link between two nodes until `heal`. Messages under way are sent again then."""
         self.cuts.add(frozenset((one.name, other.name)))
-        link = one._shell.links.by_peer.get(other._shell.core.me)
+        link = self.shell_of(one).links.by_peer.get(self.shell_of(other).core.me)
         if link is not None:
             link.close()
 

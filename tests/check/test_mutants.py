@@ -101,7 +101,7 @@ SURVIVORS = {
         ),
     },
     "naimi-trehel": {
-        "NaimiTrehel.on_request: drops self.token_present = False": "a node with a father is not asked whether it has the token",
+        "NaimiTrehel.on_request: drops self.token_present = False": "looked at where there is no father",
     },
 }  # fmt: skip
 

@@ -27,6 +27,7 @@ from peerlock.node.wire import OLDEST, VERSION, Hello, framed
 from peerlock.verify.worker import Clock
 from places import files, joined, make_certs
 from ports import free_port
+from shells import member
 
 ENTRIES = 4  # after so many that nobody competes for, a lock is granted without asking its algorithm
 
@@ -73,7 +74,7 @@ def test_a_clock_that_jumps_ahead_ends_a_lease_and_no_promise_of_a_voter(tmp_pat
         def look() -> None:  # in the thread of the voter, before any heartbeat could extend what has ended
             clock.jump(60.0)
             server.driver.voter.expire(server.clock())
-            found.put((hold.held, server.driver.voter.supports(node._shell.core.me)))
+            found.put((hold.held, server.driver.voter.supports(member(node).core.me)))
 
         registry.heartbeat_thread.call(look)
         assert await asyncio.to_thread(found.get) == (False, True)
@@ -162,7 +163,7 @@ def test_a_certificate_is_for_one_name(whose: str, tmp_path: Path) -> None:
         words: dict[str, Any] = {"voters": voters, "tls": tls("anna"), "state": tmp_path / "anna", "first_start": True}
         node: Node = await asyncio.wait_for(joined(peerlock.join("g", name="anna", **words)), 20.0)
         if whose == "member":
-            address, to = node._shell.core.me.address, node._shell.core.me.id
+            address, to = member(node).core.me.address, member(node).core.me.id
             first = framed(Hello(OLDEST, "g", Peer("ben", 7, "127.0.0.1:1", 1), to, 0, newest=VERSION))
         else:
             address, first = voters["anna"], enveloped(0, 0, VoterHello(OLDEST, "g", "ben", False, newest=VERSION))

@@ -31,6 +31,7 @@ from peerlock.node.quorum.messages import Heartbeat, VoterHello, enveloped
 from peerlock.node.wire import OLDEST, VERSION, ClientCall, Hello, Query, framed
 from places import joined, until
 from ports import free_port
+from shells import member
 
 DESCRIPTORS = 160  # of the process that is flooded
 SILENT = 300  # connections that say nothing
@@ -189,7 +190,7 @@ def test_a_peer_that_asks_and_never_reads(tmp_path: Path, shell: str, caplog: py
 
     async def whole() -> None:
         anna, ben = await pair(tmp_path, shell)
-        link = next(iter(ben._shell.links.by_peer.values()))
+        link = next(iter(member(ben).links.by_peer.values()))
         hers = next(iter(anna._shell.links.by_peer.values()))
         assert isinstance(link, AioLink)
         assert link.transport is not None

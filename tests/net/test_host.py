@@ -28,6 +28,7 @@ from peerlock.net.threads.node import Node
 from peerlock.node.membership.files import ALIVE, path_of
 from peerlock.node.membership.host import KEPT_VIEWS
 from processes import Member, members
+from shells import member
 
 
 def test_processes_come_and_go_in_any_order(tmp_path: Path) -> None:
@@ -138,8 +139,8 @@ def test_a_loop_that_ended_without_leaving_is_dead(tmp_path: Path) -> None:
     async def forgetful() -> None:
         node = await peerlock.join("g", dir=tmp_path, name="a")
         await node.lock("x").acquire()
-        node._shell._unlisten()
-        for link in node._shell.links.by_peer.values():
+        member(node)._unlisten()
+        for link in member(node).links.by_peer.values():
             link.close()
 
     async def next_one() -> None:
@@ -364,7 +365,7 @@ def test_a_lock_whose_loop_has_ended_grants_nothing(tmp_path: Path) -> None:
         assert lock._local_lock.free
         kept.append(lock)
         kept.append(await node.lock("y").acquire())
-        node._shell._unlisten()  # so that nothing is open that nobody closes
+        member(node)._unlisten()  # so that nothing is open that nobody closes
 
     async def two() -> None:
         with pytest.raises(UsageError, match="belongs to the event loop"):

@@ -32,6 +32,7 @@ from peerlock.node.quorum import messages as voting
 from peerlock.node.quorum.messages import Outcome, ReplaceVoter, VoterHello
 from places import files, joined, until
 from ports import free_port
+from shells import member
 
 LEASE_S = 4.0
 
@@ -95,10 +96,10 @@ def read(link: socket.socket, count: int) -> bytes:
 def vanish(node: Node) -> None:
     """As if the process were gone: nobody is told, and the port is free."""
     node._shell.closing = True
-    node._shell._unlisten()
-    for link in list(node._shell.links.up):
+    member(node)._unlisten()
+    for link in list(member(node).links.up):
         link.close()
-    node._shell.registry.close()
+    member(node).registry.close()
 
 
 def as_ben(body: bytes) -> bytes:
@@ -129,7 +130,7 @@ def test_nobody_answers_for_a_member(tmp_path: Path, certs: Path, shell: str, ca
             zoe = await asyncio.wait_for(joined(peerlock.join("g", **words("zoe", first_start=True))), 20)
         port = free_port()
         ben = await asyncio.wait_for(joined(peerlock.join("g", **words("ben", address=f"127.0.0.1:{port}"))), 20)
-        peer = ben._shell.core.me
+        peer = member(ben).core.me
         await until(lambda: len(zoe.members) == 2)
         vanish(ben)
         with eve(certs, port, as_ben) as told:

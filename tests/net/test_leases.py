@@ -23,6 +23,7 @@ from etcds import Cluster, etcd
 from peerlock.errors import LockLost
 from peerlock.net.aio.node import Node
 from peerlock.net.registries.leased import LeasedRegistry
+from shells import thread_member
 
 LEASE_S = 1.0
 
@@ -348,9 +349,10 @@ def test_without_its_watchdog_a_node_has_no_lease(place: Place) -> None:
     with peerlock.sync.join("g", **place.words("a"), watchdog=True) as node:
         with node.lock("x"):
             pass
-        assert isinstance(node._shell.registry, LeasedRegistry)
-        assert node._shell.registry.watchdog is not None
-        node._shell.registry.watchdog.process.kill()
+        registry = thread_member(node).registry
+        assert isinstance(registry, LeasedRegistry)
+        assert registry.watchdog is not None
+        registry.watchdog.process.kill()
         end = time.monotonic() + 15
         while node._shell.core.table.may_hold:
             assert time.monotonic() < end, "its lease goes on"

@@ -35,6 +35,7 @@ from peerlock.node.wire import (
 from peerlock.node.wire_algorithms import wire_algorithm
 from places import joined
 from ports import free_port
+from shells import member
 
 
 class Proxy:
@@ -206,10 +207,10 @@ def test_a_hundred_thousand_pieces_of_nonsense(tmp_path: Path, caplog: pytest.Lo
             chance = random.Random(0)
             epoch, before = node.epoch, 0
             for number in range(100_000):
-                link = Dumb(node._shell, None)
+                link = Dumb(member(node), None)
                 link.local = bool(number % 2)
-                link.feed(garbage(chance, node._shell.core.me, "fuzz"))
-                node._shell.links.lost(link)
+                link.feed(garbage(chance, member(node).core.me, "fuzz"))
+                member(node).links.lost(link)
                 if number == 10_000:
                     gc.collect()
                     before = len(gc.get_objects())
@@ -218,7 +219,7 @@ def test_a_hundred_thousand_pieces_of_nonsense(tmp_path: Path, caplog: pytest.Lo
                         await asyncio.sleep(0)
             gc.collect()
             assert len(gc.get_objects()) < before + 2_000, "nothing is kept of it"
-            assert not node._shell.core.links.sessions
+            assert not member(node).core.links.sessions
             assert node.epoch == epoch
             assert (await node.lock("x").acquire(timeout=5)).held
 
@@ -251,10 +252,10 @@ def test_nonsense_over_real_sockets(tmp_path: Path, caplog: pytest.LogCaptureFix
             peerlock.join("fuzz", dir=tmp_path, name="b") as b,
         ):
             chance = random.Random(1)
-            path = str(a._shell.registry.endpoint(a._shell.core.me).path)
+            path = str(member(a).registry.endpoint(member(a).core.me).path)
             for _ in range(500):
                 reader, writer = await asyncio.open_unix_connection(path)
-                writer.write(garbage(chance, a._shell.core.me, "fuzz"))
+                writer.write(garbage(chance, member(a).core.me, "fuzz"))
                 if chance.random() < 0.5:
                     with contextlib.suppress(OSError):
                         await writer.drain()
@@ -262,7 +263,7 @@ def test_nonsense_over_real_sockets(tmp_path: Path, caplog: pytest.LogCaptureFix
                         await asyncio.wait_for(reader.read(100), 0.01)
                 writer.close()
             await asyncio.sleep(0.1)
-            assert len(a._shell.unidentified) < 10
+            assert len(member(a).unidentified) < 10
             async with a.lock("x"):
                 pass
             async with b.lock("x"):
@@ -280,7 +281,7 @@ def test_well_formed_nonsense_of_a_member_closes_its_link_and_starts_afresh(tmp_
         ):
             async with b.lock("x"):
                 pass
-            session = b._shell.core.links.sessions[a._shell.core.me]
+            session = member(b).core.links.sessions[member(a).core.me]
             message = packed(wire_algorithm("suzuki-kasami-a").spec.algorithm.__module__)
             said = LockMessage(session.seq + 1, session.received, b.epoch, "x", 1, 0, message)  # type: ignore[arg-type]
             session.post(b.epoch, framed(said))

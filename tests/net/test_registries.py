@@ -19,6 +19,7 @@ from peerlock.errors import LockLost, LockTimeout, NodeClosed
 from peerlock.net.aio.node import Node
 from peerlock.net.registries.static import StaticRegistry
 from places import KINDS, LEASED, NAMES, Place, until
+from shells import member
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +133,7 @@ def test_a_holder_that_is_heard_of_no_more(place: Place, how: str) -> None:
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
                 process.kill()
-            if isinstance(registry := anna._shell.registry, StaticRegistry):
+            if isinstance(registry := member(anna).registry, StaticRegistry):
                 await until(lambda: "cleo" not in registry.member.present)
                 registry.kick("cleo")
             hold = await anna.lock("x").acquire(timeout=15)
@@ -226,10 +227,10 @@ def test_who_comes_back_is_somebody_new(place: Place) -> None:
             await until(lambda: all(set(node.members) == set(NAMES) for node in nodes))
             async with nodes[2].lock("x") as hold:
                 fence = hold.fence
-            before = nodes[2]._shell.core.me
+            before = member(nodes[2]).core.me
             await nodes[2].leave()
             nodes[2] = await place.join("cleo")
-            assert nodes[2]._shell.core.me.id != before.id
+            assert member(nodes[2]).core.me.id != before.id
             async with nodes[2].lock("x") as hold:
                 assert hold.fence > fence
 

@@ -25,6 +25,7 @@ from peerlock.net.threads.shell import ThreadShell
 from peerlock.node import wire
 from places import files, joined, make_certs, until
 from ports import free_ports
+from shells import member, thread_member
 
 
 class Place:
@@ -141,7 +142,7 @@ def test_a_socket_that_could_not_be_made_is_tried_again(tmp_path: Path, monkeypa
     monkeypatch.setattr(socket, "socket", Scarce)
     for node in (anna, ben):
         with node._shell.mutex:
-            for link in list(node._shell.links.by_peer.values()):
+            for link in list(thread_member(node).links.by_peer.values()):
                 link.close()
     asyncio.run(until(lambda: fails == 2))
     for node in (anna, ben):
@@ -154,10 +155,10 @@ def test_a_socket_that_could_not_be_made_is_tried_again(tmp_path: Path, monkeypa
 def crash(node: Node) -> None:
     """As if the process were gone: links and files are closed, and nobody is told."""
     node._shell.closing = True
-    node._shell._unlisten()
-    for link in list(node._shell.links.up):
+    member(node)._unlisten()
+    for link in list(member(node).links.up):
         link.close()
-    node._shell.registry.close()
+    member(node).registry.close()
 
 
 def test_a_crash_blocks_until_the_node_is_back(tmp_path: Path) -> None:
@@ -185,16 +186,16 @@ def test_the_operator_says_that_a_node_is_dead(tmp_path: Path) -> None:
         place = Place(tmp_path, "anna", "ben", "cleo")
         anna, ben, cleo = await place.all()
         with pytest.raises(UsageError, match="cleo is alive"):
-            anna._shell.registry.kick("cleo")
+            member(anna).registry.kick("cleo")
         with pytest.raises(UsageError, match="not on the list"):
-            anna._shell.registry.kick("dora")
+            member(anna).registry.kick("dora")
         await anna.lock("x").acquire()
         crash(anna)  # the first of the list, which decides
-        await until(lambda: "anna" in ben._shell.registry.waits_for())
+        await until(lambda: "anna" in member(ben).registry.waits_for())
         waiter = asyncio.create_task(cleo.lock("x").acquire())
         await asyncio.sleep(0.2)
         assert not waiter.done()
-        assert "make sure that it is off" in cleo._shell.registry.kick("anna")
+        assert "make sure that it is off" in member(cleo).registry.kick("anna")
         assert (await asyncio.wait_for(waiter, 10)).held
         assert ben.members == ("ben", "cleo")
         anna = await place.join("anna")
@@ -242,8 +243,8 @@ def test_old_news_of_who_is_absent_is_not_heeded(tmp_path: Path) -> None:
         await cleo.leave()
         await until(lambda: anna.members == ben.members == ("anna", "ben"))
         crash(ben)
-        await until(lambda: "ben" in anna._shell.registry.waits_for())
-        anna._shell.registry.kick("ben")
+        await until(lambda: "ben" in member(anna).registry.waits_for())
+        member(anna).registry.kick("ben")
         cleo = await place.join("cleo")
         hold = await asyncio.wait_for(cleo.lock("x").acquire(), 10)
         assert hold.held
@@ -273,17 +274,17 @@ def test_a_node_that_was_taken_for_dead_and_lives_loses_everything_and_joins_aga
         place = Place(tmp_path, "anna", "ben", "cleo")
         anna, ben, cleo = await place.all()
         hold = await cleo.lock("x").acquire()
-        dial = cleo._shell.links.dial
-        cleo._shell.links.dial = lambda peer: None  # type: ignore[method-assign]
-        for link in list(cleo._shell.links.by_peer.values()):
+        dial = member(cleo).links.dial
+        member(cleo).links.dial = lambda peer: None  # type: ignore[method-assign]
+        for link in list(member(cleo).links.by_peer.values()):
             link.close()
-        await until(lambda: "cleo" in ben._shell.registry.waits_for())
+        await until(lambda: "cleo" in member(ben).registry.waits_for())
         crash(anna)
         anna = await place.join("anna", assume_dead=("cleo",))
         assert anna.members == ("anna", "ben")
-        cleo._shell.links.dial = dial  # type: ignore[method-assign]
+        member(cleo).links.dial = dial  # type: ignore[method-assign]
         for name in ("anna", "ben"):
-            cleo._shell.links.dial(type(cleo._shell.core.me)(name, 0))
+            member(cleo).links.dial(type(member(cleo).core.me)(name, 0))
         await until(lambda: anna.members == ben.members == cleo.members == ("anna", "ben", "cleo"))
         assert hold.lost.is_set()
         for node in (anna, ben, cleo):

@@ -22,6 +22,7 @@ from peerlock.net.threads.node import Node
 from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.wire import LENGTH, LockReport
 from places import until
+from shells import thread_member
 
 
 @contextlib.contextmanager
@@ -270,7 +271,7 @@ def test_an_outer_body_is_told_of_its_loss_whatever_happens_within(tmp_path: Pat
 @pytest.mark.parametrize("frame", [b"\x91" * 3000, b"\xc1"])
 def test_nonsense_ends_the_link_and_not_the_node(tmp_path: Path, frame: bytes) -> None:
     with group(tmp_path, "a") as (node,):
-        path = node._shell.registry.endpoint(node._shell.core.me).path
+        path = thread_member(node).registry.endpoint(node._shell.core.me).path
         with socket.socket(socket.AF_UNIX) as made:
             made.connect(path)
             made.sendall(LENGTH.pack(len(frame)) + frame)
@@ -359,7 +360,7 @@ def test_a_command_that_waits_at_a_node_that_was_interrupted_is_told(tmp_path: P
     """And its place in the queue of what was forgotten does no harm when it goes."""
     with group(tmp_path, "a", "b") as (a, b):
         hold = a.lock("x").acquire()
-        caller = Caller(Path(a._shell.registry.endpoint(a._shell.core.me).path), "g")
+        caller = Caller(Path(thread_member(a).registry.endpoint(a._shell.core.me).path), "g")
         caller.send("acquire", lock="x", mode="")
         while not a._shell.core.table.locks["x"].queue:
             time.sleep(0.01)
@@ -384,7 +385,7 @@ def test_a_leave_that_is_interrupted_closes_all_the_same(tmp_path: Path, monkeyp
         def interrupted() -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(a._shell.registry, "leave", interrupted)
+        monkeypatch.setattr(thread_member(a).registry, "leave", interrupted)
         with pytest.raises(KeyboardInterrupt):
             a.leave()
         a.leave()

@@ -31,6 +31,7 @@ from peerlock.node.peer import Peer
 from peerlock.node.quorum.messages import Heartbeat, VoterHello, enveloped
 from places import joined, until
 from ports import free_port, free_ports
+from shells import member
 
 LEASE_S = 1.0
 
@@ -155,7 +156,7 @@ def test_without_a_majority_nothing_is_granted_and_the_status_says_why(tmp_path:
             group.start("v3")
             async with asyncio.timeout(15), nodes[1].lock("x"):
                 pass
-            await until(lambda: not nodes[0]._shell.registry.waits_for())
+            await until(lambda: not member(nodes[0]).registry.waits_for())
 
     with voters(tmp_path) as group:
         asyncio.run(whole(group))
@@ -230,7 +231,7 @@ def test_a_voter_is_replaced(tmp_path: Path) -> None:
             await asyncio.sleep(1.5 * LEASE_S)
             async with asyncio.timeout(20), nodes[0].lock("x"):
                 pass
-            registry: Any = nodes[0]._shell.registry
+            registry: Any = member(nodes[0]).registry
             assert [name for name, _ in registry.agent.view.voters] == ["v1", "v2", "v4"]
             again = await asyncio.to_thread(
                 CliRunner().invoke, app.app,

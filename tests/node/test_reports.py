@@ -15,6 +15,7 @@ from peerlock.node.locks.table import NOTHING, opened
 from peerlock.node.wire import LockReport, Report
 from peerlock.testing import Group, run
 from places import until
+from shells import member
 
 FAIR = [
     "ricart-agrawala",
@@ -99,7 +100,7 @@ def test_a_lie_about_the_view_is_not_believed(tmp_path: Path, caplog: pytest.Log
         core: Any = liar._shell.core
         core.send_report = lambda peer, locks: lies(core, peer, locks)
         ben.collect()  # a new epoch
-        await until(lambda: ben._shell.core.view_change.wedged)
+        await until(lambda: member(ben).core.view_change.wedged)
         with pytest.raises(LockTimeout):
             await ben.lock("y").acquire(timeout=3.0)
         assert [name.split()[0] for name in (await ben.status(0.1)).waits_for] == ["liar"]

@@ -217,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a forked child has none of its parent's sockets",
-        "peerlock.net.shell",
+        "peerlock.net.base_shell",
         "                os.dup2(nothing, descriptor, inheritable=False)\n",
         "                pass\n",
         ("net/test_host.py::test_a_child_that_outlives_its_parent_keeps_nothing",),
@@ -349,7 +349,7 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "threads: nothing is asked for in the middle of the core",
-        "peerlock.net.threads.shell",
+        "peerlock.net.threads.on_threads",
         "self.is_in_core: Callable[[], bool] = self.mutex._is_owned",
         "self.is_in_core: Callable[[], bool] = lambda: False",
         ("net/test_threads.py::test_on_loss_may_exit_and_may_not_ask_a_node_that_leaves",),

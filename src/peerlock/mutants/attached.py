@@ -11,11 +11,12 @@ from peerlock.node.attached.messages import (
     Cancel,
     FromHost,
     Hand,
+    Named,
     Number,
     ProcessId,
     Recall,
     Report,
-    Successor,
+    Successors,
     ToHost,
     Want,
 )
@@ -50,39 +51,39 @@ class DropsWhatNoCallerWants(ProcessLock):  # 3
 
 class ReplacesASuccessor(HostLock):  # 3
     def hear(self, process: ProcessId, message: ToHost) -> None:
-        if isinstance(message, Cancel) and self.successor is not None and self.successor.process == process:
-            self.successor = None
+        if isinstance(message, Cancel):
+            self.named = tuple(named for named in self.named if named.process != process)
         super().hear(process, message)
 
 
 class ForgetsWhatCameEarly(ProcessLock):  # 4
-    def on_order(self, order: Successor | Recall) -> None:
+    def on_order(self, order: Successors | Recall) -> None:
         if order.number <= self.last:
             super().on_order(order)
 
 
 class AcceptsANumberTwice(ProcessLock):  # 5
-    def arrive(self, number: Number, end: int, keep: bool) -> None:
+    def arrive(self, number: Number, end: int, keep: bool, chain: tuple[Named, ...] = ()) -> None:
         self.last = min(self.last, number - 1)
-        super().arrive(number, end, keep)
+        super().arrive(number, end, keep, chain)
 
 
 class GrantsANewNumber(HostLock):  # 6
     def ended(self, process: ProcessId) -> None:
-        if self.successor is not None and len(self.owners) == 1:
-            number, end = self.out.numbers()
-            self.successor = self.successor._replace(number=number, end=end)
+        if self.named and len(self.owners) == 1:
+            number, end = self.out.numbers(process)
+            self.named = (Named(self.named[0].process, number, end), *self.named[1:])
         super().ended(process)
 
 
 class TrustsTheHandOver(HostLock):  # 6
     def ended(self, process: ProcessId) -> None:
-        named = self.successor
+        named = self.named
         del self.owners[process]
         self.revoking -= {process}
         if not self.owners:
             self.recalled, self.handed_over = False, None
-            if named is not None:
+            if named:
                 self.succeed()
 
 
@@ -107,7 +108,7 @@ class LooksBeforeItRevokes(HostLock):  # 7
         elif process in self.reading:
             self.reading -= {process}
             if process in self.revoking:
-                self.out.revoke(process, self.owners[process])
+                self.out.revoke_page(process, self.owners[process])
                 super().found(process, 0, mode)
 
 
@@ -123,9 +124,9 @@ class WaitsForTheWordOfTheOwner(HostLock):  # 8
 
 class RemembersOldSuccessors(ProcessLock):  # 9
     def begin(self, generation: int) -> Report:
-        successor = self.successor
+        chain = self.chain
         report = super().begin(generation)
-        self.successor = successor
+        self.chain = chain
         return report
 
 

@@ -8,6 +8,7 @@ from peerlock.errors import ProtocolError, RegistryError
 from peerlock.node.wire import Hello, framed
 
 if TYPE_CHECKING:
+    from peerlock.net.attached.serving import HostNode
     from peerlock.net.control.session import Client
     from peerlock.net.shell import Shell
     from peerlock.net.transport.link import Link
@@ -17,6 +18,7 @@ class Clients:
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self.process_groups: dict[Client, bytes] = {}
+        self.host_node: HostNode | None = None  # what shares the locks with attached processes, if this is one
 
     def serve(self, link: Link, hello: Hello) -> Client:
         """A client on this host that is not a member."""

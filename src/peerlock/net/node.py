@@ -4,11 +4,11 @@ is the shell's.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from peerlock.net.shell import Shell
+from peerlock.net.base_shell import BaseShell
 
-S = TypeVar("S", bound=Shell)
+S = TypeVar("S", bound=BaseShell[Any])
 
 
 class BaseNode(Generic[S]):
@@ -22,7 +22,7 @@ class BaseNode(Generic[S]):
     @property
     def name(self) -> str:
         """The node's own name, by which the others know it."""
-        return self._shell.core.me.name
+        return self._shell.name
 
     @property
     def group(self) -> str:
@@ -31,12 +31,12 @@ class BaseNode(Generic[S]):
     @property
     def epoch(self) -> int:
         """The number of the view that the group is in; it only ever grows."""
-        return self._shell.core.view_change.epoch
+        return self._shell.epoch
 
     @property
     def members(self) -> tuple[str, ...]:
         """The names of the nodes of that view."""
-        return tuple(peer.name for peer in self._shell.core.view_change.members)
+        return self._shell.members
 
     def __repr__(self) -> str:
         return repr(self._shell)

@@ -29,20 +29,20 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from peerlock.errors import UsageError, shown
 from peerlock.net.aio.node import Joining
-from peerlock.net.aio.shell import AioShell
+from peerlock.net.aio.shell import AioShell, OnLoop
 from peerlock.net.complaints import warn_once
+from peerlock.net.environment import FILES, KINDS, check_variables, from_environment
 from peerlock.net.registries.base import Registry
 from peerlock.net.registries.etcd import Etcd
 from peerlock.net.registries.host import HostRegistry
@@ -54,7 +54,6 @@ from peerlock.node.wire_algorithms import DEFAULT, wire_algorithm
 
 log = logging.getLogger("peerlock")
 
-KINDS = ("dir", "nodes", "voters", "etcd")  # what chooses the kind of group; nothing: this user's on this host
 BELONGS = {  # settings that not all kinds have
     "tls": ("nodes", "voters", "etcd"),
     "insecure": ("nodes", "voters", "etcd"),
@@ -68,18 +67,7 @@ BELONGS = {  # settings that not all kinds have
     "first_start": ("voters",),
 }
 
-TEXTS = ("name", "dir", "algorithm", "state", "address", "bind")
-SECONDS = ("lease_s", "stall_s")
-FILES = ("ca", "cert", "key")
-VARIABLES = tuple(
-    f"PEERLOCK_{name.upper()}"
-    for name in (
-        "config", "group", "nodes", "voters", "etcd", *TEXTS, *SECONDS, *(f"tls_{file}" for file in FILES),
-        *(f"etcd_{part}" for part in ("user", "password", *FILES)), "lock", "fence",  # these two are set by `peerlock run`
-    )
-)  # fmt: skip
-# What Kubernetes and Docker tell of a service that is called peerlock, or peerlock-something.
-SERVICE = re.compile(r"PEERLOCK_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+Share: TypeAlias = Literal["always", "never"]
 
 
 class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +92,7 @@ class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
     stall_s: float | None = None
     watchdog: bool | None = None
     first_start: bool | None = None
+    share: Share | None = None
 
 
 def join(
@@ -129,6 +118,7 @@ def join(
     stall_s: float | None = None,
     watchdog: bool | None = None,
     first_start: bool | None = None,
+    share: Share | None = None,
     timeout: float | None = None,
 ) -> Joining:
     """Become a member of a group: `async with peerlock.join("shop") as node`, or `node = await
@@ -150,7 +140,7 @@ def join(
     """
     said = locals()
     prepared = prepare(**said)
-    return Joining(lambda: AioShell(prepared.registry(), group, prepared.algorithm, prepared.limits), timeout)
+    return Joining(prepared.aio_shell, timeout)
 
 
 class Prepared(Struct, frozen=True):
@@ -163,6 +153,17 @@ class Prepared(Struct, frozen=True):
 
     def registry(self) -> Registry:
         return registry_for(self.group, self.settings)
+
+    def aio_shell(self) -> OnLoop[Any]:
+        if self.settings.share != "always":
+            return AioShell(self.registry(), self.group, self.algorithm, self.limits)
+        from peerlock.net.aio.attached import AttachedAioShell
+        from peerlock.net.attached.directory import AttachedDirectory
+        from peerlock.net.attached.start import starter
+
+        directory = AttachedDirectory(self.group, self.settings.dir)
+        start = starter(directory, self.group, self.settings.dir)
+        return AttachedAioShell(directory, self.group, self.settings.name, self.algorithm, self.limits, start)
 
 
 def prepare(group: str, *, config: str | Path | None = None, timeout: float | None = None, **said: Any) -> Prepared:
@@ -348,56 +349,6 @@ def check_text(key: str, value: object) -> None:
             raise UsageError(f"{key} is empty: give it a value, or leave it out.")
         if "\0" in str(value):
             raise UsageError(f"{key} has a NUL character in it: {shown(value)}.")
-
-
-def check_variables(environment: Mapping[str, str]) -> None:
-    for name, value in environment.items():
-        if not name.startswith("PEERLOCK_") or SERVICE.fullmatch(name):
-            continue
-        if name not in VARIABLES:
-            import difflib
-
-            known = [known.removeprefix("PEERLOCK_") for known in VARIABLES]
-            near = difflib.get_close_matches(name.removeprefix("PEERLOCK_"), known, 1, 0.5)
-            hint = f"did you mean PEERLOCK_{near[0]}?" if near else f"known are {', '.join(VARIABLES)}."
-            raise UsageError(f"{name} is no setting of peerlock: {hint} Correct it, or unset it.")
-        if not value and name.removeprefix("PEERLOCK_").lower() in (*KINDS, "config"):
-            raise UsageError(f"{name} is set, and empty: give it a value, or unset it for a lock on this host alone.")
-
-
-def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key in TEXTS:
-        value = environment.get(f"PEERLOCK_{key.upper()}")
-        if value:
-            found[key] = value
-    for key in ("nodes", "voters"):
-        listed = environment.get(f"PEERLOCK_{key.upper()}")
-        if listed:
-            pairs = [part.strip().partition("=") for part in listed.split(",") if part.strip()]
-            if not all(equals and name and address for name, equals, address in pairs):
-                raise UsageError(f"PEERLOCK_{key.upper()} must be NAME=HOST:PORT,NAME=HOST:PORT,...; got {listed!r}.")
-            found[key] = {name: address for name, _, address in pairs}
-    endpoints = environment.get("PEERLOCK_ETCD")
-    if endpoints:
-        found["etcd"] = {"endpoints": tuple(endpoint.strip() for endpoint in endpoints.split(","))}
-    credentials = {key: environment.get(f"PEERLOCK_ETCD_{key.upper()}") for key in ("user", "password", *FILES)}
-    if any(credentials.values()):
-        found["etcd_credentials"] = {key: value for key, value in credentials.items() if value}
-    for key in SECONDS:
-        seconds = environment.get(f"PEERLOCK_{key.upper()}")
-        if seconds:
-            try:
-                found[key] = float(seconds)
-            except ValueError:
-                raise UsageError(f"PEERLOCK_{key.upper()} must be a number of seconds; got {seconds!r}.") from None
-    tls = {key: environment.get(f"PEERLOCK_TLS_{key.upper()}") for key in FILES}
-    if any(tls.values()):
-        missing = [f"PEERLOCK_TLS_{key.upper()}" for key, value in tls.items() if not value]
-        if missing:
-            raise UsageError(f"TLS needs three files; {' and '.join(missing)} is not set.")
-        found["tls"] = tls
-    return found
 
 
 def from_file(path: Path) -> dict[str, Any]:

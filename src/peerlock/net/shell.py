@@ -13,16 +13,13 @@ in one thread at a time: in that of the event loop, or under the node's mutex. L
 from __future__ import annotations
 
 import logging
-import os
-import weakref
 from collections.abc import Callable
 from math import inf
 from typing import Any, ClassVar, TypeVar
 
-from peerlock.contract import Mode
-from peerlock.errors import AfterFork, NodeClosed, PeerlockError, UsageError, shown
+from peerlock.errors import LockTimeout, PeerlockError
+from peerlock.net.base_shell import BaseShell
 from peerlock.net.clients import Clients
-from peerlock.net.complaints import Complaints
 from peerlock.net.control.status import NodeStatus, node_status
 from peerlock.net.link_table import LinkTable
 from peerlock.net.membership import Membership
@@ -33,47 +30,33 @@ from peerlock.node.core import Core
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.membership.host import GroupLost
 from peerlock.node.peer import Peer
-from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm, wire_algorithm
+from peerlock.node.wire_algorithms import DEFAULT
 
 log = logging.getLogger("peerlock")
 T = TypeVar("T")
 
 ANSWER_S = 2.5  # for a peer to say that it is there
-LOWEST = 2**31 - 1  # priority; a larger number might not fit into a message
-
-shells_of_this_process: weakref.WeakSet[Shell] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
-    for shell in list(shells_of_this_process):
-        shell.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-class Shell:
+class Shell(BaseShell[Core]):
     cores_of: ClassVar[type[Core]] = Core
-    clock: Callable[[], float]  # what `now` says, without the call in between
+    membership: Membership
 
     def __init__(self, registry: Registry, group: str, algorithm: str = DEFAULT, limits: Limits | None = None) -> None:
-        self.registry, self.group, self.algorithm = registry, group, wire_algorithm(algorithm)
-        self.pid, self.forked, self.clock = os.getpid(), False, self.now
+        super().__init__(group, algorithm)
+        self.registry = registry
         self.core = self.cores_of(
             Peer("", 0), group, limits, self.now(),
             leases=registry.leases, patience_s=registry.patience_s, waits_outside=registry.outside,
         )  # fmt: skip
         self.links = LinkTable(self)
         self.membership = Membership(self)
-        self.at_work = False  # on an event loop: a finalizer that runs now may not use the core
-        self.closing = False
         self.permission = Permission(self)
         self.clients = Clients(self)
-        self.complaints = Complaints()
-        self.reason = ""  # the last thing that went wrong, for a caller that waits to join
         self.listeners: set[Callable[[effects.EpochStarted], None]] = set()
         self.asking: dict[int, Callable[[], None]] = {}  # for a status, by the number of the question
         self.handlers: dict[type, Callable[[Any], object]] = {
+            effects.OthersAsk: lambda effect: effect.ticket.others_ask(),
             effects.MaySpin: lambda effect: None,  # whether that can be done, and pays, depends on how a node waits
             effects.WakeAt: self.wake_at,
             effects.WithheldDueAt: self.withheld_due_at,
@@ -94,27 +77,12 @@ class Shell:
             effects.Warn: lambda effect: log.warning("group %s: %s", group, effect.sentence),
         }
         registry.shell = self
-        shells_of_this_process.add(self)
 
     # -- what asyncio and threads do in their own ways ---------------------------------------------------
-
-    def now(self) -> float:
-        raise NotImplementedError
-
-    def after(self, seconds: float, act: Callable[[], object]) -> Any:
-        raise NotImplementedError
-
-    def post(self, act: Callable[[], object]) -> None:
-        """Do that in the thread of the node, soon. May be called from any thread."""
-        raise NotImplementedError
 
     def descriptors(self) -> list[int]:
         """Of our sockets."""
         return []
-
-    def over(self) -> bool:
-        """The node has ended, without leaving."""
-        return False
 
     def connect(self, peer: Peer) -> None:
         """Make a link; `connected` or `not_connected` of the link table follows."""
@@ -123,6 +91,12 @@ class Shell:
     def relisten(self) -> None:
         """Listen for the incarnation that the registry has made."""
         raise NotImplementedError
+
+    def enter_group(self) -> None:
+        self.membership.enter_group()
+
+    def not_in_time(self, timeout: float) -> LockTimeout:
+        return self.membership.not_in_time(timeout)
 
     # -- effects -----------------------------------------------------------------------------------------
 
@@ -233,12 +207,6 @@ class Shell:
         self.complain(why)
         self.reason = before or why
 
-    def complain(self, why: str) -> None:
-        """One line in the log, and the same one not again for a while."""
-        self.reason = why
-        if self.complaints.are_new(why, self.now()):
-            log.warning("group %s: %s", self.group, why)
-
     def hears(self, peer: Peer) -> bool:
         """Does the other end of its link answer? It is asked, and has a while to answer: until then
         yes.
@@ -249,33 +217,24 @@ class Shell:
 
     # -- users -------------------------------------------------------------------------------------------
 
-    def choice(self, algorithm: str | None, priority: int | None) -> tuple[WireAlgorithm, Mode, int]:
-        """What a lock is made with."""
-        if algorithm is not None and not isinstance(algorithm, str):
-            raise UsageError(f"An algorithm is given by its name; got {shown(algorithm)}.")
-        spec = self.algorithm if algorithm is None else wire_algorithm(algorithm)
-        if priority is not None:
-            if algorithm is None:
-                spec = wire_algorithm("ricart-agrawala-priority")
-            if spec.spec.name != "ricart-agrawala-priority":
-                raise UsageError(f"{spec.spec.name} knows no priorities: use ricart-agrawala-priority.")
-            if not isinstance(priority, int) or isinstance(priority, bool) or not 1 <= priority <= LOWEST:
-                raise UsageError(
-                    f"A priority is a whole number from 1, the highest, to {LOWEST}; got {shown(priority)}."
-                )
-        return spec, "write", priority or 0
+    @property
+    def name(self) -> str:
+        return self.core.me.name
 
-    def alive(self) -> None:
-        if self.forked:
-            raise AfterFork(
-                f"This process was forked from {self.pid}, which joined the group {self.group}: the child is not a member "
-                "and holds nothing. Call join in the child."
-            )
+    @property
+    def epoch(self) -> int:
+        return self.core.view_change.epoch
 
-    def usable(self) -> None:
-        self.alive()
-        if self.closing:
-            raise NodeClosed(f"This node has left the group {self.group}: join again.")
+    @property
+    def epochs(self) -> int:
+        return self.core.views
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(peer.name for peer in self.core.view_change.members)
+
+    def collect(self) -> None:
+        self.core.request_epoch()
 
     def ask_status(self, done: Callable[[NodeStatus], None], wait_s: float) -> None:
         """Ask every member; `done` hears what is known when all have answered, or after a while."""
@@ -296,9 +255,6 @@ class Shell:
         look()
         if number in core.answers:
             self.after(wait_s, lambda: look(late=True))
-
-    def __repr__(self) -> str:
-        return f"<node {self.core.me.name} of the group {self.group}, epoch {self.core.view_change.epoch}>"
 
     # -- the end -----------------------------------------------------------------------------------------
 
@@ -324,16 +280,5 @@ class Shell:
         self.closing = True
         self.core.end_membership("the event loop of its node has ended")
 
-    def after_fork(self) -> None:
-        """In the child: the parent's node is not ours.
-
-        Nor are its sockets. As long as a process has them open, the others do not see the parent's
-        end, so the child's copies become something else.
-        """
-        self.forked = True
-        self.core.table.wedge()
-        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for descriptor in (*self.descriptors(), *self.registry.descriptors()):
-            if descriptor >= 0:
-                os.dup2(nothing, descriptor, inheritable=False)
-        os.close(nothing)
+    def open_descriptors(self) -> list[int]:
+        return [*self.descriptors(), *self.registry.descriptors()]

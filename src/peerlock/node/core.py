@@ -50,13 +50,12 @@ from peerlock.node.effects import (
     Suspect,
 )
 from peerlock.node.failure_detector import PATIENCE_S
-from peerlock.node.inputs import an_input
+from peerlock.node.inputs import Callers, an_input
 from peerlock.node.links import Links
 from peerlock.node.locks.deadline import Deadline
 from peerlock.node.locks.delivery import Delivery
-from peerlock.node.locks.local_lock import LocalLock
 from peerlock.node.locks.table import TICK_S, LockTable
-from peerlock.node.locks.ticket import Limits, Ticket
+from peerlock.node.locks.ticket import Limits
 from peerlock.node.membership.reports import PartialReports, split
 from peerlock.node.membership.view import View
 from peerlock.node.membership.view_change import ViewChange
@@ -82,7 +81,7 @@ from peerlock.node.wire import (
 NO_WRITES: list[tuple[Peer, bytes]] = []
 
 
-class Core:
+class Core(Callers[LockTable]):
     views_of: ClassVar[type[ViewChange]] = ViewChange
     links_of: ClassVar[type[Links]] = Links
 
@@ -103,7 +102,6 @@ class Core:
         self.table = LockTable(limits or Limits(), self.deadline, leases)
         self.table.now = now
         self.effects = self.table.effects
-        self.core: Core = self  # as its parts have one
         self.view_change = self.views_of(me)
         self.links = self.links_of(self, patience_s)
         self.delivery = Delivery(self)
@@ -301,35 +299,6 @@ class Core:
         if not frame.members or len(set(frame.members)) != len(frame.members):
             raise ProtocolError(f"a view of epoch {frame.epoch} with {len(frame.members)} members, some of them twice")
         return frame.epoch > self.view_change.known
-
-    # -- local locks ---------------------------------------------------------------------------------------
-
-    # Without the decorator, which would cost a tenth of an entry.
-
-    def acquire(self, local_lock: LocalLock, ticket: Ticket, now: float) -> None:
-        """The ticket is HELD afterwards, or it waits: then `Wake` follows."""
-        assert not self.handling, "acquire was called in the middle of another input"
-        self.handling = True
-        try:
-            local_lock.acquire(ticket, now)
-        finally:
-            self.handling = False
-
-    def release(self, ticket: Ticket, now: float) -> None:
-        """The ticket is DONE afterwards, or LOST if the lease was over."""
-        assert not self.handling, "release was called in the middle of another input"
-        assert ticket.local_lock is not None
-        self.handling = True
-        try:
-            ticket.local_lock.release(ticket, now)
-        finally:
-            self.handling = False
-
-    @an_input
-    def cancel(self, ticket: Ticket, now: float) -> None:
-        """A ticket that waits is not wanted any more."""
-        assert ticket.local_lock is not None
-        ticket.local_lock.cancel(ticket, now)
 
     @an_input
     def request_epoch(self) -> None:

@@ -35,12 +35,21 @@ class Wake(Struct, gc=False):
     ticket: Ticket
 
 
+class OthersAsk(Struct, gc=False):
+    """Another node asks for a lock that this ticket holds, and it stands for callers in other
+    processes: its `others_ask` is due.
+    """
+
+    ticket: Ticket
+
+
 class MaySpin(Struct, gc=False):
     """A caller waits for this lock, and a message about it has just been sent or received: it may
     spin before it sleeps.
     """
 
     local_lock: LocalLock
+    soon: bool = False  # it is known to come soon, however long it has waited
 
 
 class WakeAt(Struct, frozen=True):
@@ -137,6 +146,7 @@ class Warn(Struct, frozen=True):
 
 Effect: TypeAlias = (
     Wake
+    | OthersAsk
     | MaySpin
     | WakeAt
     | WithheldDueAt

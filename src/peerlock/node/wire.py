@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from peerlock.contract import Mode
 from peerlock.errors import ProtocolError
+from peerlock.node.attached.messages import Attach, Attached, FromHostNode, Group, ToHostNode
 from peerlock.node.peer import Peer
 
 VERSION = 2
@@ -166,7 +167,8 @@ class ClientResult(Struct, frozen=True, array_like=True, tag=12):
     value: Any  # what was asked for, in plain values; or a sentence
 
 
-# The next free tag is 14. A tag is never used again.
+# Tags 14 to 18 are those of attached processes (`node/attached/messages.py`). The next free tag is
+# 19. A tag is never used again.
 Frame: TypeAlias = (
     Hello
     | LockMessage
@@ -182,6 +184,11 @@ Frame: TypeAlias = (
     | StaticState
     | ClientCall
     | ClientResult
+    | Attach
+    | Attached
+    | Group
+    | ToHostNode
+    | FromHostNode
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -44,6 +44,7 @@ class Budget(Struct, frozen=True):
     revocations: int = 0
     silences: int = 0  # processes that a new host node reads
     recalls: int = 0  # by other hosts
+    guesses: int = 0  # successors that do not wait
 
 
 class AttachedGroup(Struct, frozen=True):
@@ -104,7 +105,7 @@ class Turn:
         state.processes = with_item(state.processes, self.at, rekeyed(self.process))
         return state
 
-    def send(self, message: ToHost) -> None:
+    def send(self, message: ToHost, *, late: bool = False) -> None:
         """To the host node of its generation, if that lives."""
         generation, state = self.process.lock.generation, self.state
         for number, host in enumerate(state.hosts):
@@ -123,6 +124,9 @@ class Turn:
 
     def mark(self, number: Number) -> None:
         self.process.inside = number
+
+    def accepted(self, number: Number) -> None:
+        """What a process has accepted only tells the host node when it need not wait."""
 
     def entered(self) -> None:
         """Is it alone, and is its fence larger?"""
@@ -152,12 +156,12 @@ class HostTurn:
             channel = (*state.to_process[process], (self.host.generation, message))
             state.to_process = with_item(state.to_process, process, channel)
 
-    def numbers(self) -> tuple[Number, int]:
+    def numbers(self, process: ProcessId) -> tuple[Number, int]:
         first = self.host.generation * GENERATION + self.host.made + 1
         self.host.made += self.block
         return first, first + self.block - 1
 
-    def revoke(self, process: ProcessId, number: Number) -> None:
+    def revoke_page(self, process: ProcessId, number: Number) -> None:
         found = self.state.processes[process]
         if found is not None:
             written = rekeyed(replace(found, revoked=max(found.revoked, number)))
@@ -190,7 +194,7 @@ class AttachedExplorer(BreadthFirst[State]):
         empty: tuple[Channel, ...] = ((),) * count
         host = Host(group.host(nothing), 1, empty)
         host.lock.has = True
-        processes = tuple(rekeyed(Process(group.process(nothing), group.budget.entries)) for _ in range(count))
+        processes = tuple(rekeyed(Process(group.process(nothing, at), group.budget.entries)) for at in range(count))
         return State(processes, (rekeyed(host),), 1, empty, (empty,) * count, group.budget, pages=(0,) * count)
 
     def key(self, state: State) -> Hashable:
@@ -244,8 +248,7 @@ class AttachedExplorer(BreadthFirst[State]):
 
     def reached(self, state: State, lock: ProcessLock) -> tuple[bool, ...]:
         """Can the successor be reached? If it is dead: perhaps."""
-        successor = lock.successor
-        return (True, False) if successor is not None and state.processes[successor.process] is None else (True,)
+        return (True, False) if lock.chain and state.processes[lock.chain[0].process] is None else (True,)
 
     def deliveries(self, state: State) -> Iterator[tuple[State, bool]]:
         for at, process in enumerate(state.processes):
@@ -316,6 +319,11 @@ class AttachedExplorer(BreadthFirst[State]):
                 turn.host.lock.died(at)
                 yield turn.done(), False
             yield from self.suspicions(state, number, host, at)
+            if state.budget.guesses and host.lock.has and host.lock.owners and host.lock.mode == "write":
+                turn = HostTurn(self, state, number)
+                turn.state.budget = replace(state.budget, guesses=state.budget.guesses - 1)
+                turn.host.lock.append([at, (at + 1) % len(state.processes)])
+                yield turn.done(), True
         if not host.lock.has:
             turn = HostTurn(self, state, number)
             turn.host.lock.gained()

@@ -48,7 +48,9 @@ from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
 from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm, wire_algorithm
 
 if TYPE_CHECKING:
-    from peerlock.net.aio.shell import AioShell
+    from peerlock.net.aio.shell import OnLoop
+    from peerlock.node.locks.deadline import Deadline
+    from peerlock.node.locks.table import LockTable
 
 NO_LOCK = LocalLock("", wire_algorithm(DEFAULT), None)  # type: ignore[arg-type]  # never free
 
@@ -96,11 +98,12 @@ class Lock:
         "name",
     )
 
-    def __init__(self, shell: AioShell, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
+    def __init__(self, shell: OnLoop[Any], name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
         self.mode: Mode = mode
         self._shell, self._wire_algorithm, self._priority = shell, algorithm, priority
-        self._table, self._deadline = shell.core.table, shell.core.deadline
+        self._table: LockTable = shell.core.table
+        self._deadline: Deadline = shell.core.deadline
         self._loop, self._time, self._pace, self._thread = shell.loop, shell.time, shell.pace, shell.thread
         self._local_lock = NO_LOCK
         self._done = shell.done
@@ -396,11 +399,11 @@ class RWLock:
 
     __slots__ = ("_algorithm", "_shell", "name")
 
-    def __init__(self, shell: AioShell, name: str, algorithm: WireAlgorithm) -> None:
+    def __init__(self, shell: OnLoop[Any], name: str, algorithm: WireAlgorithm) -> None:
         self._shell, self.name, self._algorithm = shell, name, algorithm
 
     def read(self) -> Lock:
-        return Lock(self._shell, self.name, self._algorithm, "read")
+        return self._shell.make_lock(self.name, self._algorithm, "read")
 
     def write(self) -> Lock:
-        return Lock(self._shell, self.name, self._algorithm, "write")
+        return self._shell.make_lock(self.name, self._algorithm, "write")

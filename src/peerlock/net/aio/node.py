@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.lock import Lock, RWLock
-from peerlock.net.aio.shell import AioShell
+from peerlock.net.aio.shell import OnLoop
 from peerlock.net.control.status import NodeStatus, check_wait
 from peerlock.net.files import check_name, lock_names
 from peerlock.net.node import BaseNode
@@ -18,14 +19,14 @@ from peerlock.node.wire_algorithms import DEFAULT_RW, wire_algorithm
 STATUS_S = 1.0  # for the answers of the other members
 
 
-class Node(BaseNode[AioShell]):
+class Node(BaseNode[OnLoop[Any]]):
     """A member of a group, on an event loop. Made by `peerlock.join`."""
 
     __slots__ = ()
 
     def lock(self, name: str, *, algorithm: str | None = None, priority: int | None = None) -> Lock:
         """The lock of that name. Every node must use it with the same algorithm."""
-        return Lock(self._shell, check_name("lock", name), *self._shell.choice(algorithm, priority))
+        return self._shell.make_lock(check_name("lock", name), *self._shell.choice(algorithm, priority))
 
     def rwlock(self, name: str) -> RWLock:
         """A lock for readers and writers."""
@@ -58,27 +59,27 @@ class Node(BaseNode[AioShell]):
         are many.
         """
         self._shell.usable()
-        self._shell.run(self._shell.core.request_epoch)
+        self._shell.run(self._shell.collect)
 
 
 class Joining:
     """`await` it, or use it with `async with`: a node that is a member of its group."""
 
-    def __init__(self, make: Callable[[], AioShell], timeout: float | None = None) -> None:
+    def __init__(self, make: Callable[[], OnLoop[Any]], timeout: float | None = None) -> None:
         self._make, self._timeout = make, timeout
-        self._shell: AioShell | None = None
+        self._shell: OnLoop[Any] | None = None
 
     async def _join(self) -> Node:
         shell = self._make()
         started, membership = asyncio.Event(), shell.membership
         membership.on_started = started.set
         try:
-            shell.run(membership.enter_group)
+            shell.run(shell.enter_group)
             try:
                 async with asyncio.timeout(self._timeout):
                     await started.wait()
             except TimeoutError:
-                raise membership.not_in_time(self._timeout or 0.0) from None
+                raise shell.not_in_time(self._timeout or 0.0) from None
             if membership.failure is not None:
                 raise membership.failure
         except BaseException:

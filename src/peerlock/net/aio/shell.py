@@ -14,23 +14,27 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+from peerlock.contract import Mode
 from peerlock.errors import UsageError
+from peerlock.net.aio.lock import Lock
 from peerlock.net.aio.spin import SpinPolicy
+from peerlock.net.base_shell import BaseShell, C, shells_of_this_process
 from peerlock.net.files import short_name
 from peerlock.net.link_table import HELLO_S
 from peerlock.net.registries.base import Registry
-from peerlock.net.shell import Shell, shells_of_this_process
+from peerlock.net.shell import Shell
 from peerlock.net.transport.certificates import name_in
 from peerlock.net.transport.connect import dialled
 from peerlock.net.transport.link import Link, host_of, long_lived, user_of
 from peerlock.net.transport.listen import Listener, max_unidentified
 from peerlock.net.yielding import YieldPolicy
+from peerlock.node.core import Core
 from peerlock.node.effects import MaySpin
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.peer import Peer
-from peerlock.node.wire_algorithms import DEFAULT
+from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm
 
 CLOSE_S = 0.5  # for links to be closed on both sides
 FAREWELL_S = 2.0  # for what must still go out when a node leaves
@@ -95,28 +99,27 @@ class AioLink(Link, asyncio.BufferedProtocol):
             self.choked()
 
 
-class AioShell(Shell):
-    """The shell of a node on an event loop."""
+class OnLoop(BaseShell[C]):
+    """A shell whose callers are tasks of one event loop."""
 
-    def __init__(self, registry: Registry, group: str, algorithm: str = DEFAULT, limits: Limits | None = None) -> None:
+    def use_loop(self, clock: Callable[[], float]) -> None:
+        """The running one. Before anything else is made."""
         self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
-        virtual = getattr(self.loop, "virtual", False)  # there no time passes while a waiter spins
+        self.virtual = getattr(self.loop, "virtual", False)  # there no time passes while a waiter spins
         # The clock of every loop but one in virtual time, without the call in between.
-        self.time = self.loop.time if virtual else registry.clock
-        self.servers: list[Listener] = []
-        self.unidentified: dict[AioLink, None] = {}  # the oldest first
-        self.most_unidentified = max_unidentified()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.time = self.loop.time if self.virtual else clock
         self.at_end: AsyncGenerator[None, None] | None = None
         self.pace = YieldPolicy()
         self.done = self.loop.create_future()  # what an end of a body gives back that has nothing to wait for
         self.done.set_result(None)
-        super().__init__(registry, group, algorithm, limits)
-        self.clock = self.time
         self.spin: SpinPolicy | None = None
-        if (limits or Limits()).spin and not virtual:
-            self.spin = SpinPolicy(self.loop.call_soon, self.time)
-            self.handlers[MaySpin] = self.spin
+
+    def may_spin(self, limits: Limits | None) -> dict[type, Callable[[Any], object]]:
+        """How the effect `MaySpin` is carried out, if it is."""
+        if not (limits or Limits()).spin or self.virtual:
+            return {}
+        self.spin = SpinPolicy(self.loop.call_soon, self.time)
+        return {MaySpin: self.spin}
 
     def now(self) -> float:
         return self.time()
@@ -130,15 +133,6 @@ class AioShell(Shell):
             raise UsageError(
                 "A node belongs to the event loop that it joined in: use it there, or peerlock.sync for threads."
             )
-
-    def descriptors(self) -> list[int]:
-        sockets = [made for each in self.servers for made in (each.listening, *each.coming.values())]
-        found = [made.fileno() for made in sockets]
-        for link in self.links.up:
-            if isinstance(link, AioLink) and link.transport is not None:
-                made = link.transport.get_extra_info("socket")
-                found += [made.fileno()] if made is not None else []
-        return found
 
     # -- the core ----------------------------------------------------------------------------------------
 
@@ -163,6 +157,67 @@ class AioShell(Shell):
     def is_over(self) -> bool:
         """The lease, although that may not have been noticed."""
         return self.core.deadline.expired(self.time())
+
+    def make_lock(self, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> Lock:
+        return Lock(self, name, algorithm, mode, priority)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def check_lease(self) -> None:
+        """If the lease is over, the next look must see it, whether or not a timer had its turn."""
+        raise NotImplementedError
+
+    async def leave(self) -> None:
+        """Leave the group. What is still held is lost, and its body ends; waiters get `NodeClosed`."""
+        raise NotImplementedError
+
+    def leave_now(self) -> None:
+        """The same, where nothing can be waited for: the event loop ends."""
+        raise NotImplementedError
+
+    async def hung_up(self) -> None:
+        """Links are closed. The event loop must not end before."""
+
+    async def leave_at_the_end(self) -> None:
+        """A program may forget to leave. `asyncio.run` closes what is an asynchronous generator
+        before it closes the loop.
+        """
+        self.at_end = self._forgotten()
+        await anext(self.at_end)
+
+    async def _forgotten(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            if not self.closing and not self.forked:
+                if not self.virtual:  # in a test's group that is ordinary
+                    self.complain(
+                        "the event loop ends and this node has not left: use async with, or await node.leave()"
+                    )
+                self.leave_now()
+
+
+class AioShell(OnLoop[Core], Shell):
+    """The shell of a member on an event loop."""
+
+    def __init__(self, registry: Registry, group: str, algorithm: str = DEFAULT, limits: Limits | None = None) -> None:
+        self.servers: list[Listener] = []
+        self.unidentified: dict[AioLink, None] = {}  # the oldest first
+        self.most_unidentified = max_unidentified()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.use_loop(registry.clock)
+        super().__init__(registry, group, algorithm, limits)
+        self.clock = self.time
+        self.handlers |= self.may_spin(limits)
+
+    def descriptors(self) -> list[int]:
+        sockets = [made for each in self.servers for made in (each.listening, *each.coming.values())]
+        found = [made.fileno() for made in sockets]
+        for link in self.links.up:
+            if isinstance(link, AioLink) and link.transport is not None:
+                made = link.transport.get_extra_info("socket")
+                found += [made.fileno()] if made is not None else []
+        return found
 
     def check_lease(self) -> None:
         """If the lease is over, the next look must see it, whether or not a timer had its turn."""
@@ -247,26 +302,11 @@ class AioShell(Shell):
             if self.at_end is not None:
                 await self.at_end.aclose()
 
-    async def leave_at_the_end(self) -> None:
-        """A program may forget to leave. `asyncio.run` closes what is an asynchronous generator
-        before it closes the loop.
-        """
-        self.at_end = self._forgotten()
-        await anext(self.at_end)
-
-    async def _forgotten(self) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            if not self.closing and not self.forked:
-                if not getattr(self.loop, "virtual", False):  # in a test's group that is ordinary
-                    self.complain(
-                        "the event loop ends and this node has not left: use async with, or await node.leave()"
-                    )
-                self.run(self.say_farewell)
-                self.fall_silent()
-                self.registry.left(FAREWELL_S)
-                self.registry.close()
+    def leave_now(self) -> None:
+        self.run(self.say_farewell)
+        self.fall_silent()
+        self.registry.left(FAREWELL_S)
+        self.registry.close()
 
     async def hung_up(self) -> None:
         """A link with TLS is closed when the other end has closed it, too: the event loop must not

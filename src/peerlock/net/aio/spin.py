@@ -50,10 +50,10 @@ class SpinPolicy:
 
     def __call__(self, effect: MaySpin) -> None:
         local_lock = effect.local_lock
-        if local_lock.waited > SHORT_S:
+        if local_lock.waited > SHORT_S and not effect.soon:
             return
         until = self.clock() + AWAKE_S
-        if local_lock.due_at() > until:
+        if local_lock.due_at() > until and not effect.soon:
             return
         if self.pass_over:
             self.pass_over -= 1

@@ -19,6 +19,7 @@ from peerlock.errors import PeerlockError, ProtocolError, RegistryError, UsageEr
 from peerlock.net.control.tracing import Tracer
 from peerlock.net.files import check_name
 from peerlock.net.processes.groups import end_process_groups, group_of_a_client
+from peerlock.node.attached.messages import Attach
 from peerlock.node.locks.ticket import FAILED, HELD, LOST, WAITING, Ticket
 from peerlock.node.wire import ClientCall, ClientResult, framed
 from peerlock.node.wire_algorithms import DEFAULT_RW, wire_algorithm
@@ -54,6 +55,10 @@ class Client:
         """A frame, or None: the connection has ended."""
         if frame is None:
             self.end()
+        elif isinstance(frame, Attach):
+            if self.shell.clients.host_node is None:
+                raise ProtocolError("this node is no host node")
+            self.shell.clients.host_node.attach(self, frame)
         elif isinstance(frame, ClientCall):
             try:
                 self.answer(frame)

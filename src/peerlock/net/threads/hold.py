@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from peerlock.errors import PeerlockError, UsageError, shown
+from peerlock.net.base_shell import log
 from peerlock.net.hold import BaseHold
-from peerlock.net.shell import log
 from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
 
 if TYPE_CHECKING:
     from peerlock.net.threads.lock import Lock, LockAll
-    from peerlock.net.threads.shell import ThreadShell
+    from peerlock.net.threads.on_threads import OnThreads
 
 
 class MainThread:
@@ -192,7 +192,7 @@ class Bodies:
 
     __slots__ = ("_shell", "by_thread", "name")
 
-    def __init__(self, shell: ThreadShell, name: str) -> None:
+    def __init__(self, shell: OnThreads[Any], name: str) -> None:
         self._shell, self.name = shell, name
         self.by_thread: dict[int, list[Hold | None]] = {}  # the last one last; None: it was detached or released
 

@@ -5,24 +5,25 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from peerlock.errors import PeerlockError, UsageError
 from peerlock.net.control.status import NodeStatus, check_wait
 from peerlock.net.files import check_name, lock_names
 from peerlock.net.node import BaseNode
 from peerlock.net.threads.lock import Lock, LockAll, RWLock
-from peerlock.net.threads.shell import ThreadShell
+from peerlock.net.threads.on_threads import OnThreads
 from peerlock.node.wire_algorithms import DEFAULT_RW, wire_algorithm
 
 
-class Node(BaseNode[ThreadShell]):
+class Node(BaseNode[OnThreads[Any]]):
     """A member of a group, for threads. Made by `peerlock.sync.join`."""
 
     __slots__ = ()
 
     def lock(self, name: str, *, algorithm: str | None = None, priority: int | None = None) -> Lock:
         """The lock of that name. Every node must use it with the same algorithm."""
-        return Lock(self._shell, check_name("lock", name), *self._shell.choice(algorithm, priority))
+        return self._shell.make_lock(check_name("lock", name), *self._shell.choice(algorithm, priority))
 
     def rwlock(self, name: str) -> RWLock:
         """A lock for readers and writers."""
@@ -67,7 +68,7 @@ class Node(BaseNode[ThreadShell]):
         shell = self._shell
         with shell.mutex:
             shell.usable()
-            shell.core.request_epoch()
+            shell.collect()
             shell.carry_out()
 
     def __enter__(self) -> Node:
@@ -77,16 +78,16 @@ class Node(BaseNode[ThreadShell]):
         self.leave()
 
 
-def started(shell: ThreadShell, timeout: float | None = None) -> Node:
+def started(shell: OnThreads[Any], timeout: float | None = None) -> Node:
     """Join, and wait for the first view."""
     there, membership = threading.Event(), shell.membership
     membership.on_started = there.set
     try:
         with shell.mutex:
-            membership.enter_group()
+            shell.enter_group()
         shell.reader.start()
         if not there.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
-            raise membership.not_in_time(timeout or 0.0)
+            raise shell.not_in_time(timeout or 0.0)
         if membership.failure is not None:
             raise membership.failure
         shell.usable()

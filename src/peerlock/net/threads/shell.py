@@ -14,70 +14,42 @@ import selectors
 import socket
 import ssl
 import threading
-from collections import deque
-from collections.abc import Callable
-from heapq import heappop, heappush
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peerlock.errors import NodeClosed, PeerlockError
+from peerlock.errors import NodeClosed
 from peerlock.net.files import short_name
 from peerlock.net.link_table import HELLO_S
 from peerlock.net.registries.base import Registry
-from peerlock.net.shell import Shell, log
+from peerlock.net.shell import Shell
 from peerlock.net.threads.link import ThreadLink
+from peerlock.net.threads.on_threads import OnThreads
 from peerlock.net.transport.connect import is_numeric, resolved
 from peerlock.net.transport.endpoint import Endpoint
 from peerlock.net.transport.link import long_lived
 from peerlock.net.transport.listen import NO_ROOM, max_unidentified
+from peerlock.node.core import Core
 from peerlock.node.locks.ticket import FAILED, WAITING, Limits
 from peerlock.node.peer import Peer
 from peerlock.node.wire_algorithms import DEFAULT
 
 if TYPE_CHECKING:
-    from peerlock.net.threads.hold import Abandoned, Hold
+    pass
 
 CONNECT_S = 3.0  # then it is tried anew
 ACCEPT_AGAIN_S = 1.0  # when this process or the machine has no room for another socket
 FAREWELL_S = 2.0  # for the group to know that this node is gone
 
 
-class ThreadShell(Shell):
+class ThreadShell(OnThreads[Core], Shell):
     """The shell of a node, with a thread of its own."""
 
     def __init__(self, registry: Registry, group: str, algorithm: str = DEFAULT, limits: Limits | None = None) -> None:
-        self.new_mutex()
-        self.now = registry.clock  # type: ignore[method-assign]
-        self.inbox: deque[Callable[[], object]] = deque()  # from other threads
-        self.selector = selectors.DefaultSelector()
-        self.timers: list[tuple[float, int, Callable[[], object]]] = []
-        self.number = 0
         self.listening: list[socket.socket] = []
         self.unidentified: dict[ThreadLink, None] = {}  # the oldest first
         self.most = max_unidentified()
-        self.yield_at = 0.0  # when an acquire that does not have to wait must let the reader have its turn
-        self.waiting: set[Hold] = set()  # their threads wait
-        self.abandoned: deque[Abandoned] = deque()  # bodies that ended without their `__exit__`
-        self.wake_receiver, self.wake_sender = socket.socketpair()
-        self.wake_receiver.setblocking(False)
-        self.wake_sender.setblocking(False)
-        self.selector.register(self.wake_receiver, selectors.EVENT_READ, None)
-        self.reader = threading.Thread(target=self._read, name=f"peerlock {group}", daemon=True)
+        self.use_threads(registry.clock, group)
         super().__init__(registry, group, algorithm, limits)
-
-    def post(self, act: Callable[[], object]) -> None:
-        self.inbox.append(act)
-        self.wake()
-
-    def new_mutex(self) -> None:
-        self.mutex = threading.RLock()
-        # Has this very thread the mutex? Then a handler or a finalizer runs in the middle of the
-        # node's work.
-        self.is_in_core: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # as `threading.Condition` does
-
-    def after_fork(self) -> None:
-        self.new_mutex()  # the thread that had the old one is not here
-        super().after_fork()
 
     def descriptors(self) -> list[int]:
         links = [link for link in self.links.up if isinstance(link, ThreadLink)]
@@ -86,85 +58,20 @@ class ThreadShell(Shell):
             for made in (*self.listening, self.wake_receiver, self.wake_sender, *(link.socket for link in links))
         ]
 
-    def after(self, seconds: float, act: Callable[[], object]) -> None:
-        with self.mutex:
-            self.number += 1
-            heappush(self.timers, (self.now() + seconds, self.number, act))
-            if self.timers[0][1] == self.number:
-                self.wake()
-
-    def soon(self, act: Callable[[], object]) -> None:
-        self.after(0.0, act)
-
-    def wake(self) -> None:
-        """Wake the reader."""
-        if threading.current_thread() is not self.reader:
-            with contextlib.suppress(OSError):
-                self.wake_sender.send(b"!")
-
-    def _read(self) -> None:
-        try:
-            self._serve()
-        except BaseException:
-            # A defect of ours. No caller may wait for a thread that is gone.
-            log.exception("group %s: the reader of %s has ended", self.group, self.core.me.name)
-            with self.mutex:
-                self.closing = True
-                try:
-                    self.core.close(self.now())
-                    self.carry_out()
-                finally:
-                    self.registry.close()
-                    self._put_away()
-                    self.membership.started()
-
-    def _serve(self) -> None:
-        while True:
-            with self.mutex:
-                if self.closing:
-                    self._put_away()
-                    return
-                wait = max(0.0, self.timers[0][0] - self.now()) if self.timers else None
-            events = self.selector.select(wait)
-            with self.mutex:
-                self._handle(events)
-
-    def _handle(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
-        for key, mask in events:
-            self._shielded(lambda key=key, mask=mask: self._one(key, mask), key.data)  # type: ignore[misc]
-        while self.inbox:
-            self._shielded(self.inbox.popleft())
-        while self.timers and self.timers[0][0] <= self.now():
-            self._shielded(heappop(self.timers)[2])
-        self._give_back_what_was_left()
-        self.carry_out()
-
-    def _give_back_what_was_left(self) -> None:
-        while self.abandoned:
-            hold = getattr(self.abandoned.popleft(), "hold", None)  # none if the lock was not granted
-            if hold is not None:
-                hold._put_back()
-
-    def _shielded(self, act: Callable[[], object], link: Any = None) -> None:
-        """What goes wrong with one link, or with one thing that was to be done, must not end the
-        reader.
-        """
-        try:
-            act()
-        except (OSError, ValueError, PeerlockError) as problem:
-            self.complain(f"{type(problem).__name__}: {problem}")
-            if isinstance(link, ThreadLink):
-                link.gone()
-
-    def _one(self, key: selectors.SelectorKey, mask: int) -> None:
-        if isinstance(key.data, ThreadLink):
-            if not key.data.closed:
-                key.data.ready(mask)
-        elif key.fileobj is self.wake_receiver:
-            with contextlib.suppress(OSError):
-                self.wake_receiver.recv(4096)
-        else:
+    def ready(self, key: selectors.SelectorKey, mask: int) -> None:
+        if not isinstance(key.data, ThreadLink):
             self._accept(key.fileobj)
+        elif not key.data.closed:
+            key.data.ready(mask)
+
+    def failed(self, data: Any) -> None:
+        if isinstance(data, ThreadLink):
+            data.gone()
+
+    def broken_down(self) -> None:
+        self.registry.close()
+        self._put_away()
+        self.membership.started()
 
     def _accept(self, listening: Any) -> None:
         try:
@@ -300,51 +207,22 @@ class ThreadShell(Shell):
 
     # -- the end, and interruptions ----------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """Leave the group. What is still held is lost; waiters get `NodeClosed`."""
-        if self.forked:
-            return
-        if self.is_in_core() and threading.current_thread() is not self.reader:
-            # A signal's handler in the middle of the node's work: the reader thread does it, soon.
-            self.post(self.leave)
-            return
-        with self.mutex:
-            if self.closing:
-                return
-        try:
-            with self.mutex:
-                self.say_farewell()
-                self.links.close()
-            self.wake()
-            if threading.current_thread() is not self.reader and self.reader.ident is not None:
-                self.reader.join()
-            self.registry.left(FAREWELL_S)
-        finally:  # also if a signal's handler raises meanwhile
-            self.closing = True
-            self.wake()
-            self.registry.close()
+    def fall_silent(self) -> None:
+        self.links.close()
 
-    def upset(self, problem: BaseException) -> None:
-        """A thread was interrupted in the middle of the core, with the mutex held: it is not known
-        how far it came.
-        """
-        if isinstance(problem, PeerlockError):
-            return  # that is an answer
-        log.warning(
-            "group %s: %s was interrupted in the middle of its work (%s): it joins again",
-            self.group, self.core.me.name, type(problem).__name__,
-        )  # fmt: skip
-        why = "a signal's handler raised in the middle of the node's work"
+    def left(self) -> None:
+        self.registry.left(FAREWELL_S)
+
+    def close_registry(self) -> None:
+        self.registry.close()
+
+    def begin_again(self, why: str) -> None:
         tickets = {
             ticket for link in self.links.up if link.client is not None for ticket in link.client.tickets.values()
         }
-        waiting, self.waiting = self.waiting, set()
         self.core.abandon(why)
         self.clients.end()
-        for hold in waiting:
-            if hold.state == WAITING:
-                hold.local_lock = None
-            hold.woken()
+        self.wake_the_waiting()
         for ticket in tickets:
             if ticket.state == WAITING:
                 ticket.local_lock, ticket.state = None, FAILED
@@ -372,12 +250,9 @@ class ThreadShell(Shell):
             with self.mutex:
                 self.membership.on_group_lost()
 
-    def _put_away(self) -> None:
+    def put_away_links(self) -> None:
         for link in list(self.links.up):
             if isinstance(link, ThreadLink):
                 link.shut()
-        while self.timers:
-            heappop(self.timers)
-        for made in (*self.listening, self.wake_receiver, self.wake_sender):
+        for made in self.listening:
             made.close()
-        self.selector.close()

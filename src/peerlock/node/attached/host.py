@@ -5,13 +5,15 @@ The numbers in the comments are those of the rules in `node/attached/__init__.py
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Sequence
+from typing import Protocol, Self
 
 from peerlock.contract import Mode
 from peerlock.node.attached.messages import (
     Cancel,
     FromHost,
     Granted,
+    Named,
     Number,
     Passed,
     ProcessId,
@@ -19,7 +21,7 @@ from peerlock.node.attached.messages import (
     Report,
     Return,
     Revoked,
-    Successor,
+    Successors,
     ToHost,
     Want,
 )
@@ -30,11 +32,11 @@ class HostOutput(Protocol):
 
     def send(self, process: ProcessId, message: FromHost) -> None: ...
 
-    def numbers(self) -> tuple[Number, int]:
-        """The next number, and the largest fence that may be used under it."""
+    def numbers(self, process: ProcessId) -> tuple[Number, int]:
+        """The next number, for that process, and the largest fence that may be used under it."""
         ...
 
-    def revoke(self, process: ProcessId, number: Number) -> None:
+    def revoke_page(self, process: ProcessId, number: Number) -> None:
         """Write for that process that all numbers up to this one are revoked. Then look at its page,
         and say what is there: `HostLock.found`.
         """
@@ -43,12 +45,8 @@ class HostOutput(Protocol):
         """No process of this host has the lock, and other hosts ask for it."""
 
 
-class Named(NamedTuple):
-    """The successor: it holds under this number when the owner has ended."""
-
-    process: ProcessId
-    number: Number
-    end: int
+AHEAD = 2  # successors: if there are fewer, all that wait are named
+MOST_NAMED = 64  # at a time
 
 
 class HostLock:
@@ -58,13 +56,13 @@ class HostLock:
         "handed_over",
         "has",
         "mode",
+        "named",
         "out",
         "owners",
         "queue",
         "reading",
         "recalled",
         "revoking",
-        "successor",
         "unresolved",
     )
 
@@ -75,7 +73,7 @@ class HostLock:
         self.asked = False  # other hosts ask for it
         self.owners: dict[ProcessId, Number] = {}  # several, if they are readers
         self.mode: Mode = "write"  # of the owners
-        self.successor: Named | None = None
+        self.named: tuple[Named, ...] = ()  # the owner's successors, in order
         self.queue: tuple[tuple[ProcessId, Mode], ...] = ()
         self.recalled = False
         self.revoking: frozenset[ProcessId] = frozenset()  # owners that are revoked, and were inside
@@ -93,7 +91,7 @@ class HostLock:
 
     def key(self) -> tuple[object, ...]:
         return (
-            self.has, self.asked, tuple(sorted(self.owners.items())), self.mode, self.successor, self.queue,
+            self.has, self.asked, tuple(sorted(self.owners.items())), self.mode, self.named, self.queue,
             self.recalled, self.revoking, self.handed_over, self.dead, self.unresolved, self.reading,
         )  # fmt: skip
 
@@ -125,38 +123,41 @@ class HostLock:
                 if self.owners.get(process) == message.number:
                     self.ended(process)
             case Passed():
-                self.passed(process, message.number, message.to)
+                self.passed(process, message.number, message.to, message.used)
             case Report():
                 self.reported(process, message)
         self.serve()
 
     def want(self, process: ProcessId, mode: Mode) -> None:
         """Of an owner or a successor this is old: its number is under way."""
-        named = self.successor is not None and self.successor.process == process
-        if process not in self.owners and not named and all(entry[0] != process for entry in self.queue):
+        known = {*self.owners, *(named.process for named in self.named), *(entry[0] for entry in self.queue)}
+        if process not in known:
             self.queue = (*self.queue, (process, mode))
 
     def has_it(self, process: ProcessId, number: Number) -> None:
         """8: it was handed over, even if the word of that has not come yet."""
-        if self.successor is not None and self.successor[:2] == (process, number):
-            self.owners = {}
-            self.succeed()
+        for place, named in enumerate(self.named):
+            if (named.process, named.number) == (process, number):
+                self.named = self.named[place:]
+                self.owners = {}
+                self.succeed()
+                return
 
-    def passed(self, process: ProcessId, number: Number, to: Number) -> None:
+    def passed(self, process: ProcessId, number: Number, to: Number, used: bool) -> None:
         self.has_it(process, number)
-        if self.owners.get(process) == number and self.successor is not None and self.successor.number == to:
+        if self.owners.get(process) == number and self.named and self.named[0].number == to:
             self.owners = {}
             self.handed_over = self.succeed()
 
     def succeed(self) -> Named:
-        """The successor is the owner from now on."""
-        named, self.successor = self.successor, None
-        assert named is not None
-        self.owners = {named.process: named.number}
+        """The first successor is the owner from now on."""
+        first, *rest = self.named
+        self.named = tuple(rest)
+        self.owners = {first.process: first.number}
         self.mode, self.recalled, self.revoking, self.handed_over = "write", False, frozenset(), None
-        if named.process in self.dead:
-            self.ended(named.process)
-        return named
+        if first.process in self.dead:
+            self.ended(first.process)
+        return first
 
     def ended(self, process: ProcessId) -> None:
         """6: this owner has the lock no more."""
@@ -165,10 +166,16 @@ class HostLock:
         if self.owners:
             return
         self.recalled, self.handed_over = False, None
-        if self.successor is not None:
-            named = self.succeed()
-            if self.owners:
-                self.out.send(named.process, Granted(named.number, named.end))
+        if self.named:
+            first = self.succeed()
+            if self.owners.get(first.process) == first.number:
+                self.grant_to_a_successor(first)
+
+    def grant_to_a_successor(self, named: Named) -> None:
+        """Its number, which it may have already, and which ones come after it."""
+        self.out.send(named.process, Granted(named.number, named.end))
+        if self.named:
+            self.out.send(named.process, Successors(named.number, self.named))
 
     # -- what is decided -----------------------------------------------------------------------------------
 
@@ -184,17 +191,38 @@ class HostLock:
             self.grant_to_the_first()
         if not self.owners:
             return
-        if self.successor is None and not self.asked and self.may_succeed():
-            (process, _), *rest = self.queue
-            self.queue = tuple(rest)
-            ((owner, owned),) = self.owners.items()
-            number, end = self.out.numbers()
-            self.successor = Named(process, number, end)
-            self.out.send(owner, Successor(owned, process, number, end))
-        elif (self.queue or self.asked) and self.successor is None and not self.recalled and self.mode == "write":
+        if len(self.named) < AHEAD and not self.asked and self.may_succeed():
+            self.name_successors()
+        if (self.queue or self.asked) and not self.named and not self.recalled and self.mode == "write":
             self.recalled = True
             for process, number in self.owners.items():
                 self.out.send(process, Recall(number))
+
+    def name_successors(self) -> None:
+        """Those that wait come after the last one that was named."""
+        chosen: list[ProcessId] = []
+        while self.may_succeed() and len(chosen) < self.most_named():
+            (process, _), *rest = self.queue
+            self.queue = tuple(rest)
+            chosen.append(process)
+        self.append(chosen)
+
+    def append(self, processes: Sequence[ProcessId]) -> None:
+        """They come after the last one that was named; that one is told. A process may be named that
+        does not wait, and more than once: it passes on what it does not need.
+        """
+        if not processes:
+            return
+        if self.named:
+            last, owned = self.named[-1].process, self.named[-1].number
+        else:
+            ((last, owned),) = self.owners.items()
+        chain = tuple(Named(process, *self.out.numbers(process)) for process in processes)
+        self.named = (*self.named, *chain)
+        self.out.send(last, Successors(owned, chain))
+
+    def most_named(self) -> int:
+        return MOST_NAMED
 
     def may_be_next(self, mode: Mode) -> bool:
         return not self.owners or (self.mode == mode == "read" and not self.asked)
@@ -205,7 +233,7 @@ class HostLock:
     def grant_to_the_first(self) -> None:
         (process, mode), *rest = self.queue
         self.queue, self.mode = tuple(rest), mode
-        number, end = self.out.numbers()
+        number, end = self.out.numbers(process)
         self.owners = {**self.owners, process: number}
         self.out.send(process, Granted(number, end, mode, keep=mode == "write"))
 
@@ -216,27 +244,26 @@ class HostLock:
         self.queue = tuple(entry for entry in self.queue if entry[0] != process)
         if process in self.owners:
             self.ended(process)
-        elif (named := self.handed_over) is not None:
-            # 13: the process that has died may be the one that handed it over.
-            self.out.send(named.process, Granted(named.number, named.end))
+        elif self.handed_over is not None:
+            self.grant_to_a_successor(self.handed_over)  # 13: the process that has died may have handed it over
         self.serve()
 
     # -- processes that are stuck --------------------------------------------------------------------------
 
     def is_waited_for(self) -> bool:
-        return bool(self.owners) and (bool(self.queue) or self.successor is not None or self.asked)
+        return bool(self.owners) and bool(self.queue or self.named or self.asked)
 
     def revoke(self, process: ProcessId) -> None:
         """7: the owner did not mark its number in time, and others wait."""
         self.revoking |= {process}
-        self.out.revoke(process, self.owners[process])
+        self.out.revoke_page(process, self.owners[process])
 
     def read(self, process: ProcessId, older: Number) -> None:
         """11: a process does not report. `older`: the largest number that an earlier generation can
         have made.
         """
         self.reading |= {process}
-        self.out.revoke(process, older)
+        self.out.revoke_page(process, older)
 
     def found(self, process: ProcessId, inside: Number, mode: Mode) -> None:
         """What is marked on the page of a process that was revoked, and in which mode."""
@@ -270,4 +297,4 @@ class HostLock:
             self.owners, self.mode = {process: number}, mode
 
 
-__all__ = ["HostLock", "HostOutput", "Named"]
+__all__ = ["HostLock", "HostOutput"]

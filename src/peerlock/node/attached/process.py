@@ -13,6 +13,7 @@ from peerlock.node.attached.messages import (
     FromHost,
     Granted,
     Hand,
+    Named,
     Number,
     Passed,
     ProcessId,
@@ -20,10 +21,12 @@ from peerlock.node.attached.messages import (
     Report,
     Return,
     Revoked,
-    Successor,
+    Successors,
     ToHost,
     Want,
 )
+
+SHORT = 8  # successors: the host node should know soon that there are no more
 
 At: TypeAlias = Literal["idle", "want", "entering", "inside"]
 
@@ -31,8 +34,8 @@ At: TypeAlias = Literal["idle", "want", "entering", "inside"]
 class ProcessOutput(Protocol):
     """What the process side asks for."""
 
-    def send(self, message: ToHost) -> None:
-        """To the host node."""
+    def send(self, message: ToHost, *, late: bool = False) -> None:
+        """To the host node; late: it need not know at once."""
 
     def hand(self, process: ProcessId, hand: Hand) -> bool:
         """To another process. False: it cannot be reached."""
@@ -40,6 +43,16 @@ class ProcessOutput(Protocol):
 
     def mark(self, number: Number) -> None:
         """Write on the page that this process is inside, under this number; 0: it is not."""
+
+    def accepted(self, number: Number) -> None:
+        """Write on the page that this number has arrived."""
+
+
+def next_of(process: ProcessId, chain: tuple[Named, ...]) -> Number:
+    for named in chain:
+        if named.process == process:
+            return named.number
+    return 0
 
 
 class ProcessLock:
@@ -49,41 +62,44 @@ class ProcessLock:
 
     __slots__ = (
         "at",
+        "chain",
         "early",
         "end",
+        "expected",
         "generation",
         "keep",
         "last",
+        "me",
         "mode",
         "number",
         "out",
         "recalled",
-        "successor",
         "used",
     )
 
-    def __init__(self, out: ProcessOutput, generation: int = 1) -> None:
-        self.out, self.generation = out, generation
+    def __init__(self, out: ProcessOutput, me: ProcessId, generation: int = 1) -> None:
+        self.out, self.me, self.generation = out, me, generation
         self.at: At = "idle"
         self.mode: Mode = "write"  # of the request
         self.number: Number = 0  # that this process has; 0: none
         self.used = self.end = 0  # fences under the number: the last one, and the largest
         self.keep = True
-        self.successor: Successor | None = None
+        self.chain: tuple[Named, ...] = ()  # the processes that come after, as far as they are known
         self.recalled = False
         self.last: Number = 0  # the largest number that was accepted
-        self.early: tuple[Successor | Recall, ...] = ()  # about numbers that have not arrived
+        self.expected: Number = 0  # that is named for this process, further down a chain that it has passed on
+        self.early: tuple[Successors | Recall, ...] = ()  # about numbers that have not arrived
 
     def __copy__(self) -> Self:
-        made = type(self)(self.out)
+        made = type(self)(self.out, self.me)
         for name in ProcessLock.__slots__:
             setattr(made, name, getattr(self, name))
         return made
 
     def key(self) -> tuple[object, ...]:
         return (
-            self.at, self.mode, self.number, self.used, self.end, self.keep, self.successor, self.recalled, self.last,
-            self.early, self.generation,
+            self.at, self.mode, self.number, self.used, self.end, self.keep, self.chain, self.recalled, self.last,
+            self.early, self.generation, self.expected,
         )  # fmt: skip
 
     # -- callers -----------------------------------------------------------------------------------------
@@ -97,7 +113,8 @@ class ProcessLock:
         if self.number:
             self.give_back()
         self.at = "want"
-        self.out.send(Want(mode))
+        if self.expected <= self.last or mode == "read":
+            self.out.send(Want(mode))
 
     def cancel(self) -> None:
         """Nothing is wanted any more. A number may be under way, and is passed on when it arrives."""
@@ -134,16 +151,18 @@ class ProcessLock:
 
     def pass_on(self, wanted: bool) -> None:
         """3: hand it over, return it, or keep it."""
-        if self.successor is not None:
-            self.hand_over(self.successor)
+        if self.chain:
+            self.hand_over(self.chain[0])
         elif self.recalled or not self.keep or not wanted:
             self.give_back()
 
-    def hand_over(self, successor: Successor) -> None:
-        number = self.number
-        if self.out.hand(successor.process, Hand(successor.next, successor.end)):
+    def hand_over(self, next: Named) -> None:
+        number, rest, used = self.number, self.chain[1:], self.used >= self.number
+        if self.out.hand(next.process, Hand(next.number, next.end, rest)):
             self.forget()
-            self.out.send(Passed(number, successor.next))
+            self.expected = next_of(self.me, rest)
+            # Where enough successors are known, the host node is not waited for.
+            self.out.send(Passed(number, next.number, used), late=self.expected > 0 and len(rest) > SHORT)
         else:
             self.give_back()
 
@@ -153,13 +172,15 @@ class ProcessLock:
         self.out.send(Return(number))
 
     def forget(self) -> None:
-        self.number, self.successor, self.recalled, self.keep = 0, None, False, True
+        self.number, self.chain, self.recalled, self.keep = 0, (), False, True
 
-    def arrive(self, number: Number, end: int, keep: bool) -> None:
+    def arrive(self, number: Number, end: int, keep: bool, chain: tuple[Named, ...] = ()) -> None:
         if number <= self.last:  # 5
             return
         self.last = number
         self.number, self.used, self.end, self.keep = number, number - 1, end, keep
+        self.chain = chain
+        self.out.accepted(number)
         early, self.early = self.early, ()
         for said in early:  # 4
             if said.number >= number:
@@ -180,18 +201,19 @@ class ProcessLock:
             case Granted():
                 self.arrive(message.number, message.end, message.keep)
             case Hand():
-                self.arrive(message.number, message.end, True)
+                self.arrive(message.number, message.end, True, message.chain)
             case Revoked():
                 self.on_revoked(message.number)
-            case Successor() | Recall():
+            case Successors() | Recall():
                 self.on_order(message)
 
-    def on_order(self, order: Successor | Recall) -> None:
+    def on_order(self, order: Successors | Recall) -> None:
         if order.number > self.last:
             self.early = (*self.early, order)  # 4
         elif order.number == self.number:
-            if isinstance(order, Successor):
-                self.successor = order
+            if isinstance(order, Successors):
+                if len(order.chain) > len(self.chain):  # what was named stays named: one continues the other
+                    self.chain = order.chain
             else:
                 self.recalled = True
             if self.at == "idle":
@@ -209,7 +231,7 @@ class ProcessLock:
     def begin(self, generation: int) -> Report:
         """9: a new generation."""
         self.generation = generation
-        self.successor, self.recalled, self.early = None, False, ()
+        self.chain, self.recalled, self.early, self.expected = (), False, (), 0
         mode = self.mode if self.at in ("entering", "inside") else "write"
         return Report(self.number, mode, self.mode if self.at == "want" else None)
 

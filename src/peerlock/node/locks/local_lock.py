@@ -26,7 +26,7 @@ from msgspec import Raw
 
 from peerlock.contract import Ask, Grant, Key, Mode, NodeId, Out, Wire
 from peerlock.errors import LockLost, PeerlockError
-from peerlock.node.effects import MaySpin, Wake
+from peerlock.node.effects import MaySpin, OthersAsk, Wake
 from peerlock.node.locks.successor import ToldToTheSuccessor
 from peerlock.node.locks.ticket import DONE, FAILED, HELD, LOST, WAITING, LockObserver, Ticket
 from peerlock.node.wire import LENGTH, LockMessage, LockStatus, WaiterStatus, packed
@@ -221,12 +221,11 @@ class LocalLock(ToldToTheSuccessor):
 
     def may_share(self, ticket: Ticket) -> bool:
         """A reader beside a reader, unless a waiter would then wait for ever."""
-        return (
-            ticket.mode == "read" == self.mode
-            and not self.queue
-            and self.table.running
-            and (not self.others_ask or self.local_streak < self.table.limits.local_grants)
-        )
+        return ticket.mode == "read" == self.mode and not self.queue and self.table.running and self.may_grant_again()
+
+    def may_grant_again(self) -> bool:
+        """To a further caller of this node, although others may ask."""
+        return not self.others_ask or self.local_streak < self.table.limits.local_grants
 
     def release(self, ticket: Ticket, now: float) -> None:
         """The end of a hold. The caller has checked that it is one. If the lease is over, it is
@@ -288,11 +287,7 @@ class LocalLock(ToldToTheSuccessor):
             # Reported as held: that stands until the next epoch has started.
             self.has, self.want = False, head.mode if head else None
             return
-        if (
-            head is not None
-            and head.mode == self.mode
-            and (not self.others_ask or self.local_streak < self.table.limits.local_grants)
-        ):
+        if head is not None and head.mode == self.mode and self.may_grant_again():
             self.clock += 1
             self.admit(now)
             return
@@ -324,6 +319,8 @@ class LocalLock(ToldToTheSuccessor):
             self.catch_up()
         if self.has:
             self.others_ask = True
+            if self.holder is not None and self.holder.lends:
+                self.table.effects.append(OthersAsk(self.holder))
         self.receive(source, clock, message, self)
         if self.at == "asked":
             self.table.effects.append(MaySpin(self))

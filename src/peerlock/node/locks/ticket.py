@@ -33,6 +33,10 @@ class Ticket:
     since: float = 0.0  # when it began to wait; once held, when it was granted
     local_lock: LocalLock | None = None
     error: PeerlockError | None = None
+    lends = False  # it stands for callers in other processes
+
+    def others_ask(self) -> None:
+        """Another node asks for the lock that this ticket holds. For tickets that lend."""
 
     def woken(self) -> None:
         pass

@@ -1,0 +1,406 @@
+"""All locks of a host node that attached processes use.
+
+For each lock there is a `HostLock`, the host node's half of the local protocol, and a ticket: to the
+group the processes of this host are one caller. The ticket is asked for when a process waits, and
+given back when no process has the lock any more, or when other hosts ask and the processes that
+waited then had their turn.
+
+The host node does not wait for a process that does not use what it has. If a process keeps a number
+without being inside, and another process wants the lock, the number is revoked at once: that costs
+the first process nothing, and no message. If a number was named for a process and the process does
+not take it for `GRACE_S`, it is revoked, too. A process that is inside is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from peerlock.contract import Mode
+from peerlock.errors import ProtocolError
+from peerlock.node.attached.host import HostLock
+from peerlock.node.attached.messages import (
+    Cancel,
+    FromHost,
+    FromHostNode,
+    Granted,
+    Lost,
+    Number,
+    Open,
+    ProcessId,
+    Recall,
+    Refused,
+    Successors,
+    ToHost,
+    ToHostNode,
+    Want,
+)
+from peerlock.node.attached.pages import Pages, unmarked
+from peerlock.node.core import Core
+from peerlock.node.locks.fence import CLOCK_BITS
+from peerlock.node.locks.ticket import FAILED, HELD, LOST, Ticket
+from peerlock.node.wire import LockStatus, WaiterStatus
+from peerlock.node.wire_algorithms import is_known_algorithm, wire_algorithm
+
+GRACE_S = 0.25  # for a process to take a number that was named for it
+LOW, ROUND = 8, 24  # successors: if there are fewer, so many that are likely to want the lock again are named
+EAGER = 3  # times in a row that a process must have used what it was given
+FEW_FENCES, MOST_FENCES = 4, 1 << 16  # of a number: of a lock that changes hands, and of one that a process uses alone
+
+
+class Attached:
+    """A process that is attached."""
+
+    __slots__ = ("locks", "name", "outbox", "pid")
+
+    def __init__(self, name: str, pid: int) -> None:
+        self.name, self.pid = name, pid
+        self.locks: dict[str, Open] = {}
+        self.outbox: list[tuple[str, FromHost | Refused | Lost]] = []
+
+
+class HostTicket(Ticket):
+    """The processes of this host, as one caller of the group's lock."""
+
+    lends = True
+    shared: SharedLock
+
+    def woken(self) -> None:
+        self.shared.sharing.on_ticket(self.shared)
+
+    def others_ask(self) -> None:
+        self.shared.others_ask()
+        self.shared.sharing.settle(self.shared.sharing.core.table.now)
+        self.shared.sharing.on_change()
+
+
+class SharedLock(HostLock):
+    """One lock, its numbers, and its ticket."""
+
+    __slots__ = (
+        "eager", "fences", "granted_to", "name", "seen", "seen_at", "sharing", "since", "stuck", "ticket", "turns", "waits",
+    )  # fmt: skip
+
+    def __init__(self, name: str, sharing: Sharing, living: frozenset[ProcessId] = frozenset()) -> None:
+        super().__init__(self, living)
+        self.name, self.sharing = name, sharing
+        self.ticket: HostTicket | None = None
+        self.turns = inf  # numbers that may still be made before the lock is given back to the group
+        self.granted_to: ProcessId = 0  # the last number
+        self.fences = FEW_FENCES
+        self.seen: tuple[ProcessId, Number] = (0, 0)  # an owner that others wait for
+        self.seen_at = 0.0
+        self.since = 0.0  # when the owner got it
+        self.waits: dict[ProcessId, float] = {}  # since when a process waits
+        # How often in a row a process used what it was given and asked again; the one that was named
+        # last comes last.
+        self.eager: dict[ProcessId, int] = {}
+        self.stuck: set[ProcessId] = set()  # they did not take what they were given
+
+    # -- what the protocol asks for --------------------------------------------------------------------
+
+    def send(self, process: ProcessId, message: FromHost) -> None:
+        sharing = self.sharing
+        to = sharing.processes.get(process)
+        if to is None:
+            return
+        if isinstance(message, Successors | Recall):
+            opened = to.locks.get(self.name)
+            if opened is not None:
+                sharing.pages.signal(process, opened.slot, message.number)
+        elif isinstance(message, Granted):
+            self.since = sharing.core.table.now
+        sharing.say(process, self.name, message)
+
+    def numbers(self, process: ProcessId) -> tuple[Number, int]:
+        assert self.ticket is not None and self.ticket.local_lock is not None
+        if process != self.granted_to or self.queue:
+            self.fences = FEW_FENCES
+        elif not self.named:
+            self.fences = min(8 * self.fences, MOST_FENCES)
+        self.granted_to = process
+        if process in self.eager:
+            self.eager[process] = self.eager.pop(process)
+        self.turns -= 1
+        local_lock = self.ticket.local_lock
+        table = local_lock.table
+        first = table.first_fence + local_lock.clock + 1
+        local_lock.clock += self.fences
+        if local_lock.clock >> CLOCK_BITS - 1:
+            table.request_epoch()
+        self.waits.pop(process, None)
+        return first, first + self.fences - 1
+
+    def revoke_page(self, process: ProcessId, number: Number) -> None:
+        sharing = self.sharing
+        to = sharing.processes.get(process)
+        opened = to.locks.get(self.name) if to is not None else None
+        word = sharing.pages.revoke(process, opened.slot, number) if opened is not None else 0
+        sharing.found.append((self, process, word))
+
+    def give_back(self) -> None:
+        self.sharing.idle.append(self)
+
+    # -- the group -------------------------------------------------------------------------------------
+
+    def others_ask(self) -> None:
+        """Other hosts ask: each process that waits now has its turn first."""
+        if self.turns == inf:
+            self.turns = max(self.sharing.core.table.limits.local_grants, len(self.queue))
+        self.sharing.touched[self] = None
+
+    def serve(self) -> None:
+        if self.turns <= 0 and not self.asked:
+            self.asked = True
+        super().serve()
+        if len(self.named) < LOW and self.turns == inf and self.owners and self.has and not self.queue:
+            self.append(self.likely_next())
+
+    def likely_next(self) -> list[ProcessId]:
+        """Processes that will want the lock again soon, as far as can be guessed. The lock then goes
+        round among them without the host node.
+        """
+        eager = [process for process, times in self.eager.items() if times >= EAGER]
+        if len(eager) < 2 or self.mode != "write" or self.recalled:
+            return []
+        return eager * -(-ROUND // len(eager))
+
+    def passed(self, process: ProcessId, number: Number, to: Number, used: bool) -> None:
+        if used:
+            self.eager[process] = min(self.eager.get(process, 0) + 1, EAGER)
+        else:
+            self.eager.pop(process, None)
+        super().passed(process, number, to, used)
+
+    def died(self, process: ProcessId) -> None:
+        self.eager.pop(process, None)
+        super().died(process)
+
+    def hear(self, process: ProcessId, message: ToHost) -> None:
+        if isinstance(message, Cancel):
+            self.waits.pop(process, None)
+        super().hear(process, message)
+
+    def want(self, process: ProcessId, mode: Mode) -> None:
+        self.waits.setdefault(process, self.sharing.core.table.now)
+        super().want(process, mode)
+
+    def lose(self) -> None:
+        """The group's lock is lost, and no process of this host has it any more."""
+        self.owners, self.named, self.handed_over = {}, (), None
+        self.revoking, self.recalled, self.has, self.asked, self.turns = frozenset(), False, False, False, inf
+
+    def most_named(self) -> int:
+        return int(min(super().most_named(), self.turns))
+
+    def is_unused(self) -> bool:
+        return not self.owners and not self.queue and not self.unresolved and not self.named
+
+
+class Sharing:
+    def __init__(self, core: Core, pages: Pages, generation: int) -> None:
+        self.core, self.pages, self.generation = core, pages, generation
+        self.processes: dict[ProcessId, Attached] = {}
+        self.locks: dict[str, SharedLock] = {}
+        self.touched: dict[SharedLock, None] = {}  # something may have to be done about them
+        self.idle: list[SharedLock] = []  # no process has them
+        self.found: list[tuple[SharedLock, ProcessId, int]] = []  # marks that were read after a revocation
+        self.to_tell: dict[ProcessId, None] = {}  # processes with something in their outbox
+        self.on_change: Callable[[], object] = lambda: None  # the group has given or taken something
+
+    # -- processes -------------------------------------------------------------------------------------
+
+    def attach(self, process: ProcessId, name: str, pid: int) -> None:
+        assert process not in self.processes, f"{process} is attached already"
+        self.processes[process] = Attached(name, pid)
+
+    def died(self, process: ProcessId, now: float) -> None:
+        """The kernel says so, or it has left."""
+        gone = self.processes.pop(process, None)
+        if gone is None:
+            return
+        self.core.table.now = now
+        self.to_tell.pop(process, None)
+        for name in gone.locks:
+            lock = self.locks.get(name)
+            if lock is not None:
+                lock.waits.pop(process, None)
+                lock.died(process)
+                self.touched[lock] = None
+        self.settle(now)
+
+    def say(self, process: ProcessId, lock: str, message: FromHost | Refused | Lost) -> None:
+        to = self.processes.get(process)
+        if to is not None:
+            to.outbox.append((lock, message))
+            self.to_tell[process] = None
+
+    def take_frames(self) -> list[tuple[ProcessId, FromHostNode]]:
+        told, self.to_tell = self.to_tell, {}
+        frames = []
+        for process in told:
+            to = self.processes[process]
+            frames.append((process, FromHostNode(tuple(to.outbox))))
+            to.outbox = []
+        return frames
+
+    # -- what a process says ---------------------------------------------------------------------------
+
+    def receive(self, process: ProcessId, frame: ToHostNode, now: float) -> None:
+        said_by = self.processes.get(process)
+        if said_by is None:
+            return
+        self.core.table.now = now
+        for name, message in frame.said:
+            if isinstance(message, Open):
+                said_by.locks[name] = message
+                continue
+            opened = said_by.locks.get(name)
+            if opened is None:
+                raise ProtocolError(f"{said_by.name} speaks of the lock {name}, which it has not opened")
+            self.hear(process, name, opened, message, now)
+        self.settle(now)
+
+    def hear(self, process: ProcessId, name: str, opened: Open, message: ToHost, now: float) -> None:
+        lock = self.locks.get(name)
+        if lock is None:
+            if not is_known_algorithm(opened.algorithm):
+                raise ProtocolError(f"no algorithm has the number {opened.algorithm}")
+            lock = self.locks[name] = SharedLock(name, self)
+        if isinstance(message, Want):
+            local_lock = self.core.table.local_lock(name, wire_algorithm(opened.algorithm))
+            if local_lock.wire_algorithm.number != opened.algorithm:
+                self.say(process, name, Refused(local_lock.wire_algorithm.number))
+                return
+            self.take_from_the_idle(lock)
+        lock.hear(process, message)
+        self.touched[lock] = None
+
+    def take_from_the_idle(self, lock: SharedLock) -> None:
+        """An owner that keeps the lock and is not inside does not have to be asked."""
+        if lock.named or lock.revoking or lock.mode != "write":
+            return
+        for process, number in tuple(lock.owners.items()):
+            if self.marks(lock, process) == (0, number):
+                lock.revoke(process)
+        self.tell_what_was_found()
+
+    def marks(self, lock: SharedLock, process: ProcessId) -> tuple[int, Number]:
+        to = self.processes.get(process)
+        opened = to.locks.get(lock.name) if to is not None else None
+        return self.pages.marks(process, opened.slot) if opened is not None else (0, 0)
+
+    def tell_what_was_found(self) -> None:
+        while self.found:
+            lock, process, word = self.found.pop(0)
+            lock.found(process, *unmarked(word))
+            self.touched[lock] = None
+
+    # -- the group -------------------------------------------------------------------------------------
+
+    def settle(self, now: float) -> None:
+        """Ask the group for what is waited for, and give back what no process has."""
+        while self.touched or self.found or self.idle:
+            self.tell_what_was_found()
+            for lock in self.idle:
+                self.give_back(lock, now)
+            self.idle = []
+            touched, self.touched = self.touched, {}
+            for lock in touched:
+                self.look_at(lock, now)
+
+    def look_at(self, lock: SharedLock, now: float) -> None:
+        if lock.has and lock.is_unused():
+            lock.has, lock.asked = False, False
+            self.give_back(lock, now)
+        if not lock.has and lock.queue and lock.ticket is None and not lock.unresolved:
+            self.ask(lock, now)
+        elif lock.is_unused() and lock.ticket is None and not lock.waits:
+            self.locks.pop(lock.name, None)
+
+    def ask(self, lock: SharedLock, now: float) -> None:
+        process = lock.queue[0][0]
+        opened = self.processes[process].locks[lock.name]
+        local_lock = self.core.table.local_lock(lock.name, wire_algorithm(opened.algorithm))
+        if opened.priority:
+            local_lock.priority = opened.priority
+        lock.ticket = ticket = HostTicket()
+        ticket.shared = lock
+        self.core.acquire(local_lock, ticket, now)
+        if ticket.state == HELD and not lock.has:
+            self.gained(lock)
+
+    def on_ticket(self, lock: SharedLock) -> None:
+        """The ticket was granted or lost."""
+        ticket = lock.ticket
+        if ticket is None:
+            return
+        if ticket.state == HELD and not lock.has:
+            self.gained(lock)
+        elif ticket.state in (LOST, FAILED):
+            lock.ticket = None
+            for process in lock.owners if ticket.state == LOST else ():
+                self.say(process, lock.name, Lost(str(ticket.error)))
+            lock.lose()
+            self.touched[lock] = None
+        self.settle(self.core.table.now)
+        self.on_change()
+
+    def gained(self, lock: SharedLock) -> None:
+        lock.turns = inf
+        lock.gained()
+        self.touched[lock] = None
+
+    def give_back(self, lock: SharedLock, now: float) -> None:
+        ticket, lock.ticket, lock.turns = lock.ticket, None, inf
+        if ticket is not None and ticket.state == HELD:
+            self.core.release(ticket, now)
+        self.touched[lock] = None
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> bool:
+        """Look at the owners that others wait for. True: look again in a while."""
+        self.core.table.now = now
+        waited_for = [lock for lock in self.locks.values() if lock.is_waited_for()]
+        for lock in waited_for:
+            for process, number in tuple(lock.owners.items()):
+                self.look_at_owner(lock, process, number, now)
+        self.tell_what_was_found()
+        self.settle(now)
+        return any(lock.owners and lock.is_waited_for() for lock in self.locks.values())
+
+    def look_at_owner(self, lock: SharedLock, process: ProcessId, number: Number, now: float) -> None:
+        inside, _ = unmarked(self.marks(lock, process)[0])
+        if process in lock.revoking:
+            lock.revoke_page(process, number)  # it was inside: is it still?
+        elif inside == number:
+            lock.seen = (0, 0)
+        elif lock.seen != (process, number):
+            lock.seen, lock.seen_at = (process, number), now
+        elif now - lock.seen_at >= GRACE_S:
+            lock.revoke(process)
+
+    def status(self, now: float) -> list[tuple[ProcessId, LockStatus]]:
+        """Which process has each lock, and which ones wait."""
+        found = []
+        for lock in self.locks.values():
+            for process, number in lock.owners.items():
+                if unmarked(self.marks(lock, process)[0])[0] == number:
+                    found.append((process, self.status_of(lock, lock.mode, number, now - lock.since, ())))
+            waiting = dict(lock.queue)
+            waiting |= {named.process: "write" for named in lock.named}
+            for process, mode in waiting.items():
+                waiter = WaiterStatus(mode, now - lock.waits.get(process, now))
+                found.append((process, self.status_of(lock, None, None, None, (waiter,))))
+        return found
+
+    def status_of(
+        self, lock: SharedLock, held: Mode | None, fence: Number | None, held_s: float | None,
+        waiters: tuple[WaiterStatus, ...],
+    ) -> LockStatus:  # fmt: skip
+        algorithm = self.core.table.locks[lock.name].wire_algorithm.name if lock.name in self.core.table.locks else ""
+        return LockStatus(lock.name, algorithm, held, fence, held_s, waiters)
+
+
+__all__ = ["GRACE_S", "Attached", "HostTicket", "SharedLock", "Sharing"]
