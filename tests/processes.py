@@ -15,7 +15,7 @@ from typing import Any
 
 MEMBER = """
 import sys, json, peerlock.sync
-node = peerlock.sync.join(sys.argv[1], dir=sys.argv[2], name=sys.argv[3])
+node = peerlock.sync.join(sys.argv[1], dir=sys.argv[2], name=sys.argv[3], share=sys.argv[4])
 holds = {}
 print(json.dumps({"members": node.members}), flush=True)
 for line in sys.stdin:
@@ -38,10 +38,10 @@ for line in sys.stdin:
 
 
 class Member:
-    def __init__(self, group: str, directory: Path, name: str) -> None:
+    def __init__(self, group: str, directory: Path, name: str, share: str = "never") -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, group, str(directory), name],
+            [sys.executable, "-c", MEMBER, group, str(directory), name, share],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.hello = self.answer()
@@ -77,11 +77,11 @@ class Member:
 
 
 @contextlib.contextmanager
-def members(directory: Path, *names: str, group: str = "g") -> Iterator[list[Member]]:
+def members(directory: Path, *names: str, group: str = "g", share: str = "never") -> Iterator[list[Member]]:
     found: list[Member] = []
     try:
         for name in names:
-            found.append(Member(group, directory, name))
+            found.append(Member(group, directory, name, share))
         yield found
     finally:
         for member in found:

@@ -86,6 +86,10 @@ class BaseShell(Generic[C]):
         """
         raise NotImplementedError
 
+    def read_now(self) -> None:
+        """What has come, without waiting for the turn of an event loop, if that can be."""
+        raise NotImplementedError
+
     # -- callers -----------------------------------------------------------------------------------------
 
     @property

@@ -33,9 +33,16 @@ class Clients:
         for client in self.process_groups:
             client.renewed(until)
 
+    def on_incarnation(self) -> None:
+        """This node is about to join its group, as a new incarnation."""
+        if self.host_node is not None:
+            self.host_node.on_incarnation()
+
     def record(self) -> None:
         """A process that finds this one dead must know what works under its locks."""
         words = b"".join(words + b"\n" for words in self.process_groups.values() if words)
+        if self.host_node is not None:
+            words = self.host_node.record() + words
         try:
             self.shell.registry.record_process_groups(words)
         except OSError as problem:

@@ -47,6 +47,7 @@ class Membership:
         shell = self.shell
         peer = shell.registry.incarnate()
         shell.core.rejoined(peer)
+        shell.clients.on_incarnation()
         shell.relisten()
         self.outside = False
         view = shell.registry.change()

@@ -33,7 +33,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -51,6 +51,10 @@ from peerlock.net.registries.static import StaticRegistry
 from peerlock.net.transport.tls import Tls
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.wire_algorithms import DEFAULT, wire_algorithm
+
+if TYPE_CHECKING:
+    from peerlock.net.attached.directory import AttachedDirectory
+    from peerlock.net.attached.start import Starter
 
 log = logging.getLogger("peerlock")
 
@@ -158,12 +162,18 @@ class Prepared(Struct, frozen=True):
         if self.settings.share != "always":
             return AioShell(self.registry(), self.group, self.algorithm, self.limits)
         from peerlock.net.aio.attached import AttachedAioShell
+
+        return AttachedAioShell(*self.attached())
+
+    def attached(self) -> tuple[AttachedDirectory, str, str | None, str, Limits, Starter]:
+        """What the shell of an attached process is made from."""
         from peerlock.net.attached.directory import AttachedDirectory
         from peerlock.net.attached.start import starter
 
-        directory = AttachedDirectory(self.group, self.settings.dir)
-        start = starter(directory, self.group, self.settings.dir)
-        return AttachedAioShell(directory, self.group, self.settings.name, self.algorithm, self.limits, start)
+        settings = self.settings
+        directory = AttachedDirectory(self.group, settings.dir)
+        start = starter(directory, self.group, settings.dir)
+        return directory, self.group, settings.name, self.algorithm, self.limits, start
 
 
 def prepare(group: str, *, config: str | Path | None = None, timeout: float | None = None, **said: Any) -> Prepared:

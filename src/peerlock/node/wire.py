@@ -130,6 +130,7 @@ class Answer(Struct, frozen=True, array_like=True, tag=8):
 class WaiterStatus(Struct, frozen=True, array_like=True):
     mode: Mode
     waited_s: float
+    by: str = ""  # a process that is attached to the node; nothing: the node itself
 
 
 class LockStatus(Struct, frozen=True, array_like=True):
@@ -141,6 +142,7 @@ class LockStatus(Struct, frozen=True, array_like=True):
     fence: int | None
     held_s: float | None
     waiters: tuple[WaiterStatus, ...]
+    by: str = ""  # the holder, if it is a process that is attached to the node
 
 
 class StaticState(Struct, frozen=True, array_like=True, tag=10):

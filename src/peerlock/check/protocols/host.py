@@ -46,11 +46,13 @@ class Process:
         self.files = Replayed(answers)
         self.member = kind(self.files)
         self.learned: list[View] = []
+        self.put_in: frozenset[int] = frozenset()  # processes in views that it has put in their places
         self.entered = False  # it was in a view and could hold, some time
         self.call: Call | None = None
         self.problem = ""
         self.word, self.began = 0, 0  # where it is in its script, and how many answers it had got before that word
         try:
+            self.member.decide = self.decide  # type: ignore[method-assign]
             for self.word, what in enumerate(script.split()):
                 self.began = self.files.next
                 getattr(self, what)()
@@ -74,8 +76,23 @@ class Process:
         return (
             self.word, self.files.answers[self.began :], member.alive, member.holding, member.admitted, member.leaving,
             member.known, member.asked, member.highest, tuple(sorted(member.suspects.items())), member.me,
-            tuple(self.learned), self.problem,
+            tuple(self.learned), self.problem, self.put_in,
         )  # fmt: skip
+
+    def decide(self, view: View) -> bool:
+        put_in_place = self.member.put_in_place
+
+        def noted(draft: str, path: str) -> bool:
+            done = put_in_place(draft, path)
+            if done:
+                self.put_in |= {peer.id for peer in view.members}
+            return done
+
+        self.member.put_in_place = noted  # type: ignore[method-assign]
+        try:
+            return type(self.member).decide(self.member, view)
+        finally:
+            self.member.put_in_place = put_in_place  # type: ignore[method-assign]
 
     def learn(self, view: View | None) -> None:
         if view is not None:
@@ -116,6 +133,7 @@ class Process:
             for name in files.names(directory):
                 files.unlink(f"{directory}/{name}")
         self.member = type(self.member)(files)
+        self.member.decide = self.decide  # type: ignore[method-assign]
         self.learned.clear()
         self.join()
 
@@ -228,7 +246,9 @@ class Explorer(BreadthFirst[State]):
                 return "the holder is in the newest view"
             if process.problem and not state.errors and not self.tampered:
                 return f"nothing fails by itself: {process.problem}"
-            if at not in state.dead and process.word and not process.member.admitted and not process.problem:
+            # A process that was admitted and excluded again before it has heard of it joins again.
+            admitted = process.member.admitted or any(process.peer.id in other.put_in for other in processes)
+            if at not in state.dead and process.word and not admitted and not process.problem:
                 return "a process that joins is admitted"
         if comes_back([*used.values(), *([newest] if newest is not None else [])]):
             return "no incarnation comes back"

@@ -11,7 +11,6 @@ import signal
 import sys
 
 from peerlock.net.aio.node import Joining
-from peerlock.net.aio.shell import AioShell
 from peerlock.net.attached.directory import AttachedDirectory
 from peerlock.net.attached.serving import HostNode
 from peerlock.net.registries.host import HostRegistry
@@ -28,10 +27,12 @@ async def serve(group: str, shared: str | None) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    host = HostNode(directory, lambda: AioShell(HostRegistry(group, None, shared, resident=True), group))
-    async with Joining(host.make_shell):
-        host.begin()
+    host = HostNode(directory, HostRegistry(group, None, shared, resident=True), group)
+    await host.collect()
+    async with Joining(lambda: host.shell):
         await host.until_unused(ended, LINGER_S)
+        if host.pages.pages:
+            os._exit(0)  # the next host node takes over what is held: to leave would be to lose it
         host.close()
 
 

@@ -124,11 +124,11 @@ class OwnPage:
         self.inside, self.accepted = words(own, HEAD), words(own, HEAD + WORDS)
         self.revoked, self.signals = words(host, HEAD), words(host, HEAD + WORDS)
 
-    def open(self, slot: int, lock: str) -> None:
+    def open(self, slot: int, lock: str, algorithm: int) -> None:
         self.inside[slot] = self.accepted[slot] = 0
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.pwrite(descriptor, lock.encode().ljust(NAME, b"\0"), HEAD + 2 * WORDS + NAME * slot)
+            os.pwrite(descriptor, f"{algorithm} {lock}".encode().ljust(NAME, b"\0"), HEAD + 2 * WORDS + NAME * slot)
         finally:
             os.close(descriptor)
 
@@ -163,13 +163,14 @@ class HostPage:
         """Its process has ended, or executes another program, or has left."""
         return self.lock.lock(0, shared=True)
 
-    def marked_slots(self) -> Iterator[tuple[str, int]]:
-        """The names of the locks that the process is inside of, and what is marked."""
-        for slot, word in enumerate(self.inside):
-            if word:
-                with self.path.open("rb") as file:
-                    file.seek(HEAD + 2 * WORDS + NAME * slot)
-                    yield file.read(NAME).rstrip(b"\0").decode(), word
+    def slots(self) -> Iterator[tuple[int, str, int]]:
+        """Those that are in use: the lock, and its algorithm."""
+        with self.path.open("rb") as file:
+            file.seek(HEAD + 2 * WORDS)
+            for slot in range(SLOTS):
+                algorithm, _, lock = file.read(NAME).rstrip(b"\0").decode().partition(" ")
+                if lock:
+                    yield slot, lock, int(algorithm)
 
     def close(self) -> None:
         self.lock.close()

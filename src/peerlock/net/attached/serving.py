@@ -9,65 +9,102 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from peerlock.errors import ProtocolError
+from peerlock.errors import ProtocolError, RegistryError
 from peerlock.net.aio.shell import AioLink, AioShell
 from peerlock.net.attached.directory import AttachedDirectory
 from peerlock.net.attached.page import HostPage, HostPages
+from peerlock.net.base_shell import log
 from peerlock.net.files import listen_at
+from peerlock.net.registries.group_directory import ATTACHED
+from peerlock.net.registries.host import HostRegistry
 from peerlock.net.transport.link import FOR_A_CLIENT, Link
 from peerlock.net.transport.listen import Listener
 from peerlock.node.attached.messages import Attach, Attached, Group, ProcessId, ToHostNode
 from peerlock.node.attached.sharing import Sharing
 from peerlock.node.effects import EpochStarted
+from peerlock.node.locks.fence import fence
 from peerlock.node.wire import framed
 
 if TYPE_CHECKING:
     from peerlock.net.control.session import Client
 
 TICK_S = 0.05  # between two looks at owners that others wait for
+REPORT_S = 0.5  # for the processes of an earlier host node to report
 GONE_S = 0.02  # between two looks whether a process whose connection has ended is dead
 
 
 class HostNode:
     """What a member does for the processes of its host."""
 
-    def __init__(self, directory: AttachedDirectory, make: Callable[[], AioShell]) -> None:
-        self.directory, self.make = directory, make
-        self.shell: AioShell = None  # type: ignore[assignment]  # `make_shell`
+    def __init__(self, directory: AttachedDirectory, registry: HostRegistry, group: str) -> None:
+        self.directory, self.registry = directory, registry
+        self.shell = shell = AioShell(registry, group)
+        shell.clients.host_node = self
+        shell.listeners.add(self.on_epoch)
         self.pages = HostPages()
         self.links: dict[ProcessId, Link] = {}
         self.ticking = False
-        self.listener: Listener | None = None
-        self.users = asyncio.Event()
-
-    def make_shell(self) -> AioShell:
-        self.shell = self.make()
-        self.shell.clients.host_node = self
-        return self.shell
-
-    def begin(self) -> None:
-        """The member is in a view: processes may come."""
-        shell = self.shell
-        where = self.directory.path / f"socket-{os.getpid()}"
+        self.adopted = False
+        where = directory.path / f"socket-{os.getpid()}"
         where.unlink(missing_ok=True)
-        made = listen_at(where, 0o600)
-        self.listener = Listener(made, lambda: AioLink(shell, None), None, shell.complain_of_stranger)
         self.where = where
-        for process in self.directory.processes():
+        self.listener = Listener(
+            listen_at(where, 0o600), lambda: AioLink(shell, None), None, shell.complain_of_stranger
+        )
+        self.sharing = Sharing(shell.core, self.pages)
+        self.sharing.on_change = self.changed
+        self.sharing.in_group = False
+        for process in directory.processes():
+            self.was_attached(process)
+        self.sharing.generation = directory.begin(where)
+
+    def was_attached(self, process: ProcessId) -> None:
+        """Its page is there: it was attached to an earlier host node."""
+        try:
             page = HostPage(self.directory.page(process))
-            if page.is_dead():
-                self.directory.remove(process)
+        except (OSError, RegistryError):  # it has just begun, or was removed
+            return
+        if page.is_dead():
             page.close()
-        self.sharing = Sharing(shell.core, self.pages, self.directory.begin(where))
-        self.sharing.on_change = self.flush
-        shell.listeners.add(self.on_epoch)
+            self.directory.remove(process)
+        else:
+            self.pages.pages[process] = page
+            self.sharing.was_attached(process)
+
+    async def collect(self) -> None:
+        """What do the processes have that were attached to an earlier host node? Each reports, or is
+        read.
+        """
+        end = self.shell.now() + REPORT_S
+        while self.sharing.unresolved and self.shell.now() < end:
+            for process in list(self.sharing.unresolved):
+                self.look_for_death(process, again=False)
+            await asyncio.sleep(0.01)
+        newest = self.registry.newest()
+        older = fence((newest.epoch if newest is not None else 0) + 1, 0) - 1
+        for process in list(self.sharing.unresolved):
+            log.warning("group %s: process %x does not report, and is read", self.shell.group, process)
+            self.sharing.read(process, self.pages.pages[process].slots(), older, self.shell.now())
+        for process in list(self.pages.pages):
+            self.look_for_death(process)
+
+    def record(self) -> bytes:
+        """In the member's file: where its processes are."""
+        return ATTACHED + self.directory.path.name.encode() + b"\n"
+
+    def on_incarnation(self) -> None:
+        self.shell.clients.record()
+        if not self.adopted:
+            self.adopted = True
+            self.registry.member.hold_from_the_start()
+            self.registry.files.adopts = self.directory.path.name
+            self.sharing.adopt(self.shell.now())
+        self.sharing.in_group = True
 
     def close(self) -> None:
-        if self.listener is not None:
-            self.listener.close()
+        self.listener.close()
         self.where.unlink(missing_ok=True)
 
     async def until_unused(self, ended: asyncio.Event, linger_s: float) -> None:
@@ -88,30 +125,33 @@ class HostNode:
             why = f"the host node belongs to user {os.geteuid()}, not to {user}"
         elif pid != frame.pid:
             why = "the process is in another namespace of process numbers"
-        elif process in self.pages.pages:
+        elif process in self.links:
             raise ProtocolError(f"{frame.name} is attached already")
         if why:
             link.write(framed(Attached(0, self.shell.name, why)))
             return
-        self.pages.pages[process] = HostPage(self.directory.page(process))
+        if process not in self.pages.pages:
+            self.pages.pages[process] = HostPage(self.directory.page(process))
         self.links[process] = link
         self.sharing.attach(process, frame.name, pid)
         link.client = AttachedProcess(self, client, process)
         link.trust(FOR_A_CLIENT)
         link.write(framed(Attached(self.sharing.generation, self.shell.name)))
-        link.write(framed(self.group()))
+        if self.shell.epoch:
+            link.write(framed(self.group()))
 
     def detached(self, process: ProcessId) -> None:
         """Its connection has ended. That is no proof that it is dead."""
         self.links.pop(process, None)
         self.look_for_death(process)
 
-    def look_for_death(self, process: ProcessId) -> None:
+    def look_for_death(self, process: ProcessId, again: bool = True) -> None:
         page = self.pages.pages.get(process)
         if page is None or process in self.links:
             return
         if not page.is_dead():
-            self.shell.after(GONE_S, lambda: self.look_for_death(process))
+            if again:
+                self.shell.after(GONE_S, lambda: self.look_for_death(process))
             return
         self.sharing.died(process, self.shell.now())
         self.pages.close(process)
@@ -122,6 +162,9 @@ class HostNode:
 
     def receive(self, process: ProcessId, frame: ToHostNode) -> None:
         self.sharing.receive(process, frame, self.shell.now())
+        self.changed()
+
+    def changed(self) -> None:
         self.flush()
         if not self.ticking:
             self.ticking = True
@@ -149,6 +192,8 @@ class HostNode:
         frame = framed(self.group())
         for link in self.links.values():
             link.write(frame)
+        self.sharing.touch_all(self.shell.now())
+        self.flush()
 
 
 class AttachedProcess:

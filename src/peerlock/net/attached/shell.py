@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -59,28 +60,45 @@ class AttachedShell(BaseShell[AttachedCore]):
     ) -> None:  # fmt: skip
         super().__init__(group, algorithm)
         self.directory, self.start = directory, start
-        self.process: ProcessId = secrets.randbits(63)
         directory.make()
-        name = check_name("node", name) if name else f"{socket.gethostname().split('.')[0]}-{os.getpid()}"
-        self.page = OwnPage(directory.page(self.process))
-        try:
-            self.hands = self._listen()
-        except BaseException:
-            self.page.close()
-            raise
-        self.core = AttachedCore(
-            Peer(name, self.process, "", os.getpid()), group, limits or Limits(), self.page, self.hand
-        )
+        self.own_name = check_name("node", name) if name else f"{socket.gethostname().split('.')[0]}-{os.getpid()}"
+        self.appear()
+        self.core = AttachedCore(self.peer(), group, limits or Limits(), self.page, self.hand)
         self.host_name = ""
         self.membership = Attachment()
         self.connection: Connection | None = None
+        self.connecting = False
         self.tries = 0
-        self.asking: dict[int, Callable[[Any], None]] = {}
+        self.asking: dict[int, Callable[[ClientResult], None]] = {}
         self.asked = 0
         self.paths: dict[ProcessId, str] = {}  # of processes that numbers were handed over to
         self.flushing = False  # what was said goes out soon
         self.flushing_late = False  # what need not be known at once goes out in a while
         self.handlers: dict[type, Callable[[Any], object]] = {}
+
+    def appear(self) -> None:
+        """A page and a socket of its own."""
+        self.process: ProcessId = secrets.randbits(63)
+        self.page = OwnPage(self.directory.page(self.process))
+        try:
+            self.hands = self._listen()
+        except BaseException:
+            self.page.close()
+            raise
+
+    def disappear(self) -> None:
+        """From then on this process is dead for its host node."""
+        self.unwatch(self.hands)
+        self.hands.close()
+        self.directory.hands(self.process).unlink(missing_ok=True)
+        self.page.close()
+        if self.connection is not None:
+            self.unwatch(self.connection.socket)
+            self.connection.close()
+            self.connection = None
+
+    def peer(self) -> Peer:
+        return Peer(self.own_name, self.process, "", os.getpid())
 
     @property
     def name(self) -> str:
@@ -117,36 +135,52 @@ class AttachedShell(BaseShell[AttachedCore]):
         self.connect()
 
     def connect(self) -> None:
-        """To the newest generation. Where no host node answers, one is started."""
-        if self.closing or self.forked or self.connection is not None:
-            return
+        """To the newest generation; in a thread of its own, for a host node that is stopped does not
+        answer.
+        """
+        if not (self.closing or self.forked or self.connecting) and self.connection is None:
+            self.connecting = True
+            threading.Thread(target=self._reach, daemon=True, name="peerlock connects").start()
+
+    def _reach(self) -> None:
         try:
-            found = self.directory.newest()
-            if found is None:
+            found: Connection | Exception = self._reached_host()
+        except (PeerlockError, OSError) as problem:
+            found = problem
+        self.post(lambda: self._on_reached(found))
+
+    def _reached_host(self) -> Connection:
+        """Where no host node answers, one is started."""
+        try:
+            newest = self.directory.newest()
+            if newest is None:
                 raise Unreachable("no host node has run yet")
-            generation, where = found
+            generation, where = newest
             made = Connection(where, self.group, Attach(self.process, self.name, os.getpid()))
-            if made.welcome.sentence:
-                made.close()
-                raise RegistryError(made.welcome.sentence)
-            if made.welcome.generation != generation:  # another one has begun meanwhile
-                made.close()
-                raise Unreachable("there is a newer host node")
-        except (Unreachable, OSError) as problem:
-            self.reason = str(problem)
-            try:
-                self.start()
-            except PeerlockError as failure:
-                self.fail(failure)
-                return
+        except (Unreachable, OSError):
+            self.start()
+            raise
+        if not made.welcome.sentence and made.welcome.generation == generation:
+            return made
+        made.close()
+        if made.welcome.sentence:
+            raise RegistryError(made.welcome.sentence)
+        raise Unreachable("there is a newer host node")
+
+    def _on_reached(self, found: Connection | Exception) -> None:
+        self.connecting = False
+        if isinstance(found, Connection):
+            if self.closing or self.forked:
+                found.close()
+            else:
+                self.connected(found)
+        elif isinstance(found, Unreachable | OSError):
+            self.reason = str(found)
             pause = AGAIN_S[min(self.tries, len(AGAIN_S) - 1)]
             self.tries += 1
             self.after(pause, self.connect)
-            return
-        except PeerlockError as failure:
-            self.fail(failure)
-            return
-        self.connected(made)
+        elif isinstance(found, PeerlockError):
+            self.fail(found)
 
     def fail(self, failure: PeerlockError) -> None:
         """It cannot be attached."""
@@ -315,13 +349,7 @@ class AttachedShell(BaseShell[AttachedCore]):
         self.core.close(self.now())
         self.carry_out()
         self.flush()
-        self.unwatch(self.hands)
-        self.hands.close()
-        self.directory.hands(self.process).unlink(missing_ok=True)
-        self.page.close()  # from then on this process is dead for its host node
-        if self.connection is not None:
-            self.unwatch(self.connection.socket)
-            self.connection.close()
+        self.disappear()
 
     def open_descriptors(self) -> list[int]:
         made = [self.hands, *([self.connection.socket] if self.connection is not None else [])]

@@ -103,5 +103,5 @@ def node_status(
 def _add(found: dict[str, tuple[str, list[Holder], list[Waiter]]], node: str, lock: LockStatus) -> None:
     _, holders, waiters = found.setdefault(lock.lock, (lock.algorithm, [], []))
     if lock.held is not None:
-        holders.append(Holder(node, lock.held, lock.fence or 0, lock.held_s or 0.0))
-    waiters += [Waiter(node, waiter.mode, waiter.waited_s) for waiter in lock.waiters]
+        holders.append(Holder(lock.by or node, lock.held, lock.fence or 0, lock.held_s or 0.0))
+    waiters += [Waiter(waiter.by or node, waiter.mode, waiter.waited_s) for waiter in lock.waiters]

@@ -14,6 +14,7 @@ from peerlock.net.processes.groups import end_process_groups
 from peerlock.net.registries.liveness_lock import LivenessLock, forking
 from peerlock.node.membership.files import DIRECTORIES, RECORD_BYTES
 
+ATTACHED = b"attached "  # and the name of a directory: the member is a host node, and that is where its processes are
 PROCESS_GROUP_BYTES = 2**20  # of a member's file, after its record: the process groups that work under its locks
 
 
@@ -26,6 +27,7 @@ class GroupDirectory:
 
     def __init__(self, directory: Path, shared: bool) -> None:
         self.directory, self.shared = directory, shared
+        self.adopts = ""  # the directory of attached processes whose holds this member takes over
         # Other users of a shared directory read a member's file, to lock it. They do not write it:
         # it names processes.
         self.mode = 0o640 if shared else 0o600
@@ -144,7 +146,17 @@ class GroupDirectory:
             os.unlink(self.directory / path)
 
     def ended(self, file: LivenessLock) -> bool:
-        return end_process_groups(os.pread(file.descriptor, PROCESS_GROUP_BYTES, RECORD_BYTES), file.owner)
+        """What worked under its locks has ended, or is ended now. What is attached to a host node is
+        not ended: only the next host node may take its place, with what is held.
+        """
+        words = os.pread(file.descriptor, PROCESS_GROUP_BYTES, RECORD_BYTES).splitlines()
+        for line in words:
+            name = line.removeprefix(ATTACHED).decode(errors="replace")
+            theirs = line.startswith(ATTACHED) and name != self.adopts and "/" not in name
+            if theirs and has_living(self.directory / name / "pages"):
+                return False
+        groups = b"".join(line + b"\n" for line in words if not line.startswith(ATTACHED))
+        return end_process_groups(groups, file.owner)
 
     def record_process_groups(self, path: str, words: bytes) -> None:
         """Write down the process groups that work under a member's locks."""
@@ -159,4 +171,20 @@ class GroupDirectory:
             os.close(descriptor)
 
 
-__all__ = ["PROCESS_GROUP_BYTES", "GroupDirectory"]
+def has_living(pages: Path) -> bool:
+    """Is one of the processes alive that have a page there?"""
+    try:
+        paths = [path for path in pages.iterdir() if not path.suffix]
+    except FileNotFoundError:
+        return False
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError), forking:
+            lock = LivenessLock(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+            free = lock.lock(0, shared=True)
+            lock.close()
+            if not free:
+                return True
+    return False
+
+
+__all__ = ["ATTACHED", "PROCESS_GROUP_BYTES", "GroupDirectory"]

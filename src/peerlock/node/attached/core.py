@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from peerlock.errors import Disagreement, NodeClosed, UsageError
 from peerlock.node.attached.local_lock import AttachedLock
-from peerlock.node.attached.messages import FromHostNode, Handed, Lost, ProcessId, ToHost, ToHostNode
+from peerlock.node.attached.messages import FromHostNode, Handed, Lost, ProcessId, Reported, ToHost, ToHostNode
 from peerlock.node.attached.pages import SLOTS, Page
 from peerlock.node.inputs import Callers
 from peerlock.node.locks.deadline import Deadline
@@ -63,7 +63,7 @@ class AttachedTable(LockTable):
             if not self.free_slots:
                 self.forget_idle()
             slot = self.free_slots.pop()
-            self.page.open(slot, name)
+            self.page.open(slot, name, wanted.number)
             found = self.locks[name] = self.attached_locks[name] = AttachedLock(name, wanted, self, slot)
             self.say(name, found.opening())
         return found
@@ -124,6 +124,7 @@ class AttachedCore(Callers[AttachedTable]):
             report = lock.begin(generation)
             table.say(name, lock.opening())
             table.say(name, report)
+        table.say("", Reported())
 
     def in_view(self, epoch: int, members: tuple[str, ...]) -> None:
         """The host node says in which view the group is."""
@@ -173,6 +174,20 @@ class AttachedCore(Callers[AttachedTable]):
     def request_epoch(self) -> None:
         """To have idle locks forgotten; here they can just be."""
         self.table.forget_idle()
+
+    def abandon(self, why: str) -> None:
+        """A thread was interrupted in the middle of an input. The holders lose their locks, and
+        nothing else is left. The process attaches again, as another one.
+        """
+        self.handling = False
+        self.table.abandon(why)
+
+    def begin_again(self, me: Peer, page: Page) -> None:
+        self.me = me
+        effects, hand = list(self.effects), self.table.hand
+        self.table = AttachedTable(me.id, self.table.limits, self.deadline, page, hand)
+        self.effects = self.table.effects
+        self.effects += effects
 
     # -- the end ---------------------------------------------------------------------------------------
 

@@ -109,7 +109,11 @@ class Lost(Struct, frozen=True, array_like=True, tag=12):
     sentence: str
 
 
-ToHost: TypeAlias = Open | Want | Cancel | Return | Passed | Report
+class Reported(Struct, frozen=True, array_like=True, tag=13):
+    """The new generation has heard of every lock that this process has or waits for."""
+
+
+ToHost: TypeAlias = Open | Want | Cancel | Return | Passed | Report | Reported
 FromHost: TypeAlias = Granted | Successors | Recall | Revoked
 
 

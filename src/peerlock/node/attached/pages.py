@@ -47,7 +47,7 @@ class Page(Protocol):
         """The largest number that the host node has something to say about."""
         ...
 
-    def open(self, slot: int, lock: str) -> None:
+    def open(self, slot: int, lock: str, algorithm: int) -> None:
         """From now on the slot is that lock's."""
 
 

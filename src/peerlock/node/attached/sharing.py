@@ -13,7 +13,7 @@ not take it for `GRACE_S`, it is revoked, too. A process that is inside is waite
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
 from peerlock.contract import Mode
@@ -23,13 +23,13 @@ from peerlock.node.attached.messages import (
     Cancel,
     FromHost,
     FromHostNode,
-    Granted,
     Lost,
     Number,
     Open,
     ProcessId,
     Recall,
     Refused,
+    Reported,
     Successors,
     ToHost,
     ToHostNode,
@@ -108,8 +108,6 @@ class SharedLock(HostLock):
             opened = to.locks.get(self.name)
             if opened is not None:
                 sharing.pages.signal(process, opened.slot, message.number)
-        elif isinstance(message, Granted):
-            self.since = sharing.core.table.now
         sharing.say(process, self.name, message)
 
     def numbers(self, process: ProcessId) -> tuple[Number, int]:
@@ -122,13 +120,13 @@ class SharedLock(HostLock):
         if process in self.eager:
             self.eager[process] = self.eager.pop(process)
         self.turns -= 1
+        self.since = self.sharing.core.table.now
         local_lock = self.ticket.local_lock
         table = local_lock.table
         first = table.first_fence + local_lock.clock + 1
         local_lock.clock += self.fences
         if local_lock.clock >> CLOCK_BITS - 1:
             table.request_epoch()
-        self.waits.pop(process, None)
         return first, first + self.fences - 1
 
     def revoke_page(self, process: ProcessId, number: Number) -> None:
@@ -147,10 +145,13 @@ class SharedLock(HostLock):
         """Other hosts ask: each process that waits now has its turn first."""
         if self.turns == inf:
             self.turns = max(self.sharing.core.table.limits.local_grants, len(self.queue))
+        if not self.queue:
+            self.sharing.take_from_the_idle(self)
+        self.serve()
         self.sharing.touched[self] = None
 
     def serve(self) -> None:
-        if self.turns <= 0 and not self.asked:
+        if self.turns <= 0 or (self.turns < inf and not self.queue and not self.named):
             self.asked = True
         super().serve()
         if len(self.named) < LOW and self.turns == inf and self.owners and self.has and not self.queue:
@@ -182,7 +183,7 @@ class SharedLock(HostLock):
         super().hear(process, message)
 
     def want(self, process: ProcessId, mode: Mode) -> None:
-        self.waits.setdefault(process, self.sharing.core.table.now)
+        self.waits[process] = self.sharing.core.table.now
         super().want(process, mode)
 
     def lose(self) -> None:
@@ -198,7 +199,7 @@ class SharedLock(HostLock):
 
 
 class Sharing:
-    def __init__(self, core: Core, pages: Pages, generation: int) -> None:
+    def __init__(self, core: Core, pages: Pages, generation: int = 0) -> None:
         self.core, self.pages, self.generation = core, pages, generation
         self.processes: dict[ProcessId, Attached] = {}
         self.locks: dict[str, SharedLock] = {}
@@ -206,13 +207,63 @@ class Sharing:
         self.idle: list[SharedLock] = []  # no process has them
         self.found: list[tuple[SharedLock, ProcessId, int]] = []  # marks that were read after a revocation
         self.to_tell: dict[ProcessId, None] = {}  # processes with something in their outbox
+        # 10: processes that were attached to an earlier generation, and have not reported or been read.
+        self.unresolved: set[ProcessId] = set()
+        core.table.status_of_attached = self.status
+        self.in_group = True  # this node is in a view, or about to be
         self.on_change: Callable[[], object] = lambda: None  # the group has given or taken something
 
     # -- processes -------------------------------------------------------------------------------------
 
     def attach(self, process: ProcessId, name: str, pid: int) -> None:
-        assert process not in self.processes, f"{process} is attached already"
-        self.processes[process] = Attached(name, pid)
+        known = self.processes.get(process)
+        if known is None:
+            self.processes[process] = Attached(name, pid)
+        else:
+            known.name, known.pid = name, pid
+
+    def was_attached(self, process: ProcessId) -> None:
+        """To an earlier generation, and it lives."""
+        self.processes[process] = Attached(f"process {process:x}", 0)
+        self.unresolved.add(process)
+
+    def resolve(self, process: ProcessId) -> None:
+        """There is no lock that it has, or that it is inside of, but those that are known."""
+        self.unresolved.discard(process)
+        for lock in list(self.locks.values()):
+            if process in lock.unresolved:
+                lock.resolved(process, 0, "write")
+                lock.serve()
+                self.touched[lock] = None
+
+    def read(self, process: ProcessId, slots: Iterable[tuple[int, str, int]], older: Number, now: float) -> None:
+        """11: a process that does not report. What it may still be given under a number of an earlier
+        generation is revoked; then what it is inside of is its own.
+        """
+        opened = [(slot, name, Open(slot, algorithm)) for slot, name, algorithm in slots]
+        words = [self.pages.revoke(process, slot, older) for slot, _, _ in opened]
+        words = [self.pages.marks(process, slot)[0] for slot, _, _ in opened] if words else []
+        for (_, name, word_of), word in zip(opened, words, strict=True):
+            self.processes[process].locks[name] = word_of
+            if word:
+                self.lock(name).resolved(process, *unmarked(word))
+        self.resolve(process)
+        self.settle(now)
+
+    def adopt(self, now: float) -> None:
+        """The locks that processes have had from an earlier generation are this member's, before it is
+        in a view: its first report says so.
+        """
+        self.core.table.now = now
+        for lock in self.locks.values():
+            if not lock.owners or lock.ticket is not None:
+                continue
+            algorithm = self.processes[next(iter(lock.owners))].locks[lock.name].algorithm
+            local_lock = self.core.table.local_lock(lock.name, wire_algorithm(algorithm))
+            lock.ticket = ticket = HostTicket()
+            ticket.shared, ticket.local_lock, ticket.state, ticket.since = lock, local_lock, HELD, now
+            local_lock.want, local_lock.has, local_lock.holder = "write", True, ticket
+            lock.has = True
 
     def died(self, process: ProcessId, now: float) -> None:
         """The kernel says so, or it has left."""
@@ -221,9 +272,9 @@ class Sharing:
             return
         self.core.table.now = now
         self.to_tell.pop(process, None)
-        for name in gone.locks:
-            lock = self.locks.get(name)
-            if lock is not None:
+        self.unresolved.discard(process)
+        for lock in list(self.locks.values()):
+            if lock.name in gone.locks or process in lock.unresolved:
                 lock.waits.pop(process, None)
                 lock.died(process)
                 self.touched[lock] = None
@@ -255,6 +306,9 @@ class Sharing:
             if isinstance(message, Open):
                 said_by.locks[name] = message
                 continue
+            if isinstance(message, Reported):
+                self.resolve(process)
+                continue
             opened = said_by.locks.get(name)
             if opened is None:
                 raise ProtocolError(f"{said_by.name} speaks of the lock {name}, which it has not opened")
@@ -262,11 +316,9 @@ class Sharing:
         self.settle(now)
 
     def hear(self, process: ProcessId, name: str, opened: Open, message: ToHost, now: float) -> None:
-        lock = self.locks.get(name)
-        if lock is None:
-            if not is_known_algorithm(opened.algorithm):
-                raise ProtocolError(f"no algorithm has the number {opened.algorithm}")
-            lock = self.locks[name] = SharedLock(name, self)
+        if not is_known_algorithm(opened.algorithm):
+            raise ProtocolError(f"no algorithm has the number {opened.algorithm}")
+        lock = self.lock(name)
         if isinstance(message, Want):
             local_lock = self.core.table.local_lock(name, wire_algorithm(opened.algorithm))
             if local_lock.wire_algorithm.number != opened.algorithm:
@@ -275,6 +327,12 @@ class Sharing:
             self.take_from_the_idle(lock)
         lock.hear(process, message)
         self.touched[lock] = None
+
+    def lock(self, name: str) -> SharedLock:
+        found = self.locks.get(name)
+        if found is None:
+            found = self.locks[name] = SharedLock(name, self, frozenset(self.unresolved))
+        return found
 
     def take_from_the_idle(self, lock: SharedLock) -> None:
         """An owner that keeps the lock and is not inside does not have to be asked."""
@@ -309,13 +367,18 @@ class Sharing:
             for lock in touched:
                 self.look_at(lock, now)
 
+    def touch_all(self, now: float) -> None:
+        """A new epoch has started."""
+        self.touched = dict.fromkeys(self.locks.values())
+        self.settle(now)
+
     def look_at(self, lock: SharedLock, now: float) -> None:
         if lock.has and lock.is_unused():
             lock.has, lock.asked = False, False
             self.give_back(lock, now)
-        if not lock.has and lock.queue and lock.ticket is None and not lock.unresolved:
+        if not lock.has and lock.queue and lock.ticket is None and not lock.unresolved and self.in_group:
             self.ask(lock, now)
-        elif lock.is_unused() and lock.ticket is None and not lock.waits:
+        elif lock.is_unused() and lock.ticket is None:
             self.locks.pop(lock.name, None)
 
     def ask(self, lock: SharedLock, now: float) -> None:
@@ -381,26 +444,32 @@ class Sharing:
         elif now - lock.seen_at >= GRACE_S:
             lock.revoke(process)
 
-    def status(self, now: float) -> list[tuple[ProcessId, LockStatus]]:
+    def status(self, now: float) -> Iterator[LockStatus]:
         """Which process has each lock, and which ones wait."""
-        found = []
         for lock in self.locks.values():
-            for process, number in lock.owners.items():
-                if unmarked(self.marks(lock, process)[0])[0] == number:
-                    found.append((process, self.status_of(lock, lock.mode, number, now - lock.since, ())))
-            waiting = dict(lock.queue)
-            waiting |= {named.process: "write" for named in lock.named}
-            for process, mode in waiting.items():
-                waiter = WaiterStatus(mode, now - lock.waits.get(process, now))
-                found.append((process, self.status_of(lock, None, None, None, (waiter,))))
-        return found
+            held = self.core.table.locks.get(lock.name)
+            algorithm = held.wire_algorithm.name if held is not None else ""
+            given = [*lock.owners.items(), *((named.process, named.number) for named in lock.named)]
+            inside = {
+                process: number for process, number in given if unmarked(self.marks(lock, process)[0])[0] == number
+            }
+            for process, number in inside.items():
+                yield LockStatus(lock.name, algorithm, lock.mode, number, now - lock.since, (), self.says(process))
+            waiting = dict(lock.queue) | {named.process: "write" for named in lock.named}
+            waiters = tuple(
+                WaiterStatus(mode, now - lock.waits.get(process, now), self.says(process))
+                for process, mode in waiting.items()
+                if process not in inside
+            )
+            if waiters:
+                yield LockStatus(lock.name, algorithm, None, None, None, waiters)
 
-    def status_of(
-        self, lock: SharedLock, held: Mode | None, fence: Number | None, held_s: float | None,
-        waiters: tuple[WaiterStatus, ...],
-    ) -> LockStatus:  # fmt: skip
-        algorithm = self.core.table.locks[lock.name].wire_algorithm.name if lock.name in self.core.table.locks else ""
-        return LockStatus(lock.name, algorithm, held, fence, held_s, waiters)
+    def says(self, process: ProcessId) -> str:
+        """Which process it is, for people."""
+        known = self.processes.get(process)
+        if known is None:
+            return ""
+        return known.name if str(known.pid) in known.name else f"{known.name} (pid {known.pid})"
 
 
 __all__ = ["GRACE_S", "Attached", "HostTicket", "SharedLock", "Sharing"]

@@ -417,6 +417,11 @@ class LocalLock(ToldToTheSuccessor):
         """Of a trace of this lock."""
         return self.table.observers.get(self.name)
 
+    def is_lent(self) -> bool:
+        """No caller of this process has it or waits for it, but processes that are attached."""
+        tickets = (self.holder, *(self.sharers or ()), *(self.queue or ()))
+        return all(ticket is None or ticket.lends for ticket in tickets) and any(tickets)
+
     def status(self, now: float) -> LockStatus:
         holder = self.holder
         return LockStatus(

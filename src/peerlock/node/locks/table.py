@@ -9,7 +9,7 @@ counters.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 from zlib import crc32
@@ -69,6 +69,7 @@ class LockTable:
         self.grants = self.waits = self.losses = self.messages = 0
         self.wait_s = self.hold_s = 0.0
         self.waited: dict[float, int] = dict.fromkeys((0.001, 0.01, 0.1, 1.0, 10.0, float("inf")), 0)
+        self.status_of_attached: Callable[[float], Iterable[LockStatus]] = lambda now: ()
         self.observers: dict[str, LockObserver] = {}
 
     # -- locks ---------------------------------------------------------------------------------------
@@ -283,7 +284,8 @@ class LockTable:
         self.effects.append(Wake(ticket))
 
     def status(self, now: float) -> tuple[LockStatus, ...]:
-        return tuple(local_lock.status(now) for local_lock in self.busy())
+        own = (local_lock.status(now) for local_lock in self.busy() if not local_lock.is_lent())
+        return (*own, *self.status_of_attached(now))
 
 
 class LockStart(Struct):

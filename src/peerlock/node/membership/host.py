@@ -187,6 +187,9 @@ class HostMember(Proofs):
     def start_holding(self) -> bool:
         """May this member hold locks from now on? False: not now, or not in this view."""
         assert self.me is not None
+        if self.holding is not None:  # since before it was in a view
+            newest = self.newest()
+            return newest is not None and self.me in newest.members
         files, path = self.files, path_of("members", self.me.id)
         file = files.open(path)
         if file is None:
@@ -207,6 +210,17 @@ class HostMember(Proofs):
         finally:
             if self.holding is not file:
                 files.close(file)
+
+    def hold_from_the_start(self) -> None:
+        """This member holds something already, which it takes over from a dead one. So it is never
+        idle: no view without it is decided while it lives. Before it asks for a place in a view.
+        """
+        assert self.me is not None and not self.asked
+        file = self.files.open(path_of("members", self.me.id))
+        if file is None or not self.files.lock(file, HOLDING):
+            raise self.group_lost()
+        self.files.keep(file)
+        self.holding = file
 
     def stop_holding(self) -> None:
         holding, self.holding = self.holding, None

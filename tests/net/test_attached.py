@@ -1,0 +1,269 @@
+"""Processes that are attached to a host node (`share="always"`): the same locks, and none of them can stop the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import peerlock
+import peerlock.sync
+from peerlock.net.attached.directory import AttachedDirectory
+from processes import Member, members
+
+
+def host_of(directory: Path, group: str = "g") -> int:
+    """The pid of the newest host node."""
+    place = AttachedDirectory(group, directory)
+    newest = (place.path / "generations" / str(place.generations()[-1])).read_bytes()
+    return int(json.loads(newest)["pid"])
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory for a group. Its host node ends with the test."""
+    yield tmp_path
+    with contextlib.suppress(FileNotFoundError, IndexError, ProcessLookupError):
+        os.kill(host_of(tmp_path), signal.SIGKILL)
+
+
+def attached(place: Path, *names: str) -> contextlib.AbstractContextManager[list[Member]]:
+    return members(place, *names, share="always")
+
+
+def test_tasks(place: Path) -> None:
+    async def main() -> None:
+        async with peerlock.join("g", dir=place, share="always", name="anna") as node:
+            lock = node.lock("x")
+            async with lock as first:
+                assert first.held
+            async with lock as second:
+                assert second.fence > first.fence
+            with pytest.raises(peerlock.AlreadyHeld):
+                async with lock, lock:
+                    pass
+            waits = asyncio.create_task(node.lock("y").acquire())
+            hold = await waits
+            other = asyncio.create_task(node.lock("y").acquire())
+            await asyncio.sleep(0.01)
+            other.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await other
+            hold.release()
+            assert await node.lock("y").try_acquire() is not None
+            assert len(node.members) == 1
+
+    asyncio.run(main())
+
+
+def test_readers_share_and_writers_do_not(place: Path) -> None:
+    async def main() -> None:
+        async with (
+            peerlock.join("g", dir=place, share="always", name="anna") as anna,
+            peerlock.join("g", dir=place, share="always", name="ben") as ben,
+        ):
+            async with anna.rwlock("x").read() as one, ben.rwlock("x").read() as other:
+                assert one.held
+                assert other.held
+                writer = asyncio.create_task(anna.rwlock("x").write().acquire())
+                await asyncio.sleep(0.05)
+                assert not writer.done()
+            hold = await writer
+            assert hold.fence > max(one.fence, other.fence)
+            hold.release()
+
+    asyncio.run(main())
+
+
+def test_hand_overs_between_processes(place: Path) -> None:
+    with attached(place, "anna", "ben", "cleo") as three:
+        fences = []
+        for turn in range(12):
+            one = three[turn % 3]
+            fences.append(one.ask("acquire", "x")["fence"])
+            waiting = three[(turn + 1) % 3]
+            waiting.tell("acquire", "x")
+            one.ask("release", "x")
+            fences.append(waiting.answer()["fence"])
+            waiting.ask("release", "x")
+        assert fences == sorted(set(fences))
+
+
+def test_a_process_that_dies_inside(place: Path) -> None:
+    with attached(place, "anna", "ben") as (anna, ben):
+        fence = anna.ask("acquire", "x")["fence"]
+        ben.tell("acquire", "x")
+        anna.kill()
+        began = time.monotonic()
+        assert ben.answer()["fence"] > fence
+        assert time.monotonic() - began < 1.0
+
+
+def test_a_process_that_is_stopped_and_inside_nothing_is_not_waited_for(place: Path) -> None:
+    with attached(place, "anna", "ben") as (anna, ben):
+        fence = anna.ask("acquire", "x")["fence"]
+        anna.ask("release", "x")  # it keeps the lock, for it may want it again
+        anna.kill(signal.SIGSTOP)
+        began = time.monotonic()
+        assert ben.ask("acquire", "x")["fence"] > fence
+        assert time.monotonic() - began < 1.5
+        ben.ask("release", "x")
+        anna.kill(signal.SIGCONT)
+        assert anna.ask("acquire", "x", 5)["fence"] > fence
+
+
+def test_a_process_that_is_stopped_while_it_waits_is_passed_over(place: Path) -> None:
+    with attached(place, "anna", "ben", "cleo") as (anna, ben, cleo):
+        anna.ask("acquire", "x")
+        ben.tell("acquire", "x")
+        time.sleep(0.2)
+        cleo.tell("acquire", "x")
+        time.sleep(0.2)
+        ben.kill(signal.SIGSTOP)
+        anna.ask("release", "x")
+        began = time.monotonic()
+        fence = cleo.answer()["fence"]
+        assert time.monotonic() - began < 1.5
+        cleo.ask("release", "x")
+        ben.kill(signal.SIGCONT)
+        assert ben.answer()["fence"] > fence
+
+
+def test_a_process_that_is_stopped_inside_holds_up_nothing_else(place: Path) -> None:
+    with attached(place, "anna", "ben") as (anna, ben):
+        anna.ask("acquire", "x")
+        anna.kill(signal.SIGSTOP)
+        ben.tell("acquire", "x")
+        with attached(place, "cleo") as (cleo,):  # a join, and a leave, change nothing for the others
+            began = time.monotonic()
+            cleo.ask("acquire", "y")
+            cleo.ask("release", "y")
+            assert time.monotonic() - began < 0.5
+            cleo.ask("leave")
+        anna.kill(signal.SIGCONT)
+        anna.ask("release", "x")
+        ben.answer()
+
+
+def test_what_is_held_outlives_the_host_node(place: Path) -> None:
+    with attached(place, "anna", "ben") as (anna, ben):
+        fence = anna.ask("acquire", "x")["fence"]
+        ben.tell("acquire", "x")
+        first = host_of(place)
+        os.kill(first, signal.SIGKILL)
+        time.sleep(1.5)
+        assert host_of(place) != first
+        with pytest.raises(AssertionError):  # nobody has it but anna
+            peerlock_try(place, "x")
+        anna.ask("release", "x")
+        assert ben.answer()["fence"] > fence
+
+
+def test_what_a_silent_process_is_inside_of_outlives_the_host_node(place: Path) -> None:
+    with attached(place, "anna", "ben") as (anna, ben):
+        fence = anna.ask("acquire", "x")["fence"]
+        anna.ask("acquire", "z")
+        anna.ask("release", "z")
+        anna.kill(signal.SIGSTOP)
+        os.kill(host_of(place), signal.SIGKILL)
+        assert ben.ask("acquire", "z", 10)["fence"]  # anna was not inside, and is revoked
+        ben.tell("acquire", "x")
+        time.sleep(1.0)
+        anna.kill(signal.SIGCONT)
+        anna.ask("release", "x")
+        assert ben.answer()["fence"] > fence
+        ben.ask("release", "z")
+        assert anna.ask("acquire", "z", 10)["fence"]
+
+
+def test_a_member_of_the_group_waits_for_what_is_attached_to_a_dead_host_node(place: Path) -> None:
+    with members(place, "olga") as (olga,), attached(place, "anna") as (anna,):
+        fence = anna.ask("acquire", "x")["fence"]
+        anna.kill(signal.SIGSTOP)  # so that it starts no host node
+        os.kill(host_of(place), signal.SIGKILL)
+        olga.tell("acquire", "x")
+        time.sleep(3.0)
+        anna.kill(signal.SIGCONT)
+        began = time.monotonic()
+        time.sleep(2.0)
+        anna.ask("release", "x")
+        assert olga.answer()["fence"] > fence
+        assert time.monotonic() - began > 2.0
+
+
+def test_a_host_node_that_had_no_process_is_excluded(place: Path) -> None:
+    with members(place, "olga") as (olga,):
+        with attached(place, "anna") as (anna,):
+            anna.ask("acquire", "x")
+            os.kill(host_of(place), signal.SIGKILL)
+            anna.kill()
+        assert olga.ask("acquire", "x", 20)["fence"]
+
+
+def test_a_forked_child_is_not_attached(place: Path) -> None:
+    with peerlock.sync.join("g", dir=place, share="always") as node:
+        hold = node.lock("x").acquire()
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                node.lock("y").acquire(timeout=1)
+            except peerlock.AfterFork:
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert hold.held
+        hold.release()
+
+
+def test_the_status_names_the_processes(place: Path) -> None:
+    with attached(place, "anna", "ben") as (anna, ben):
+        anna.ask("acquire", "x")
+        ben.tell("acquire", "x")
+        time.sleep(0.2)
+        with peerlock.sync.join("g", dir=place, share="always") as node:
+            (lock,) = node.status().locks
+        assert [holder.node for holder in lock.holders] == [f"anna (pid {anna.process.pid})"]
+        assert [waiter.node for waiter in lock.waiters] == [f"ben (pid {ben.process.pid})"]
+        anna.ask("release", "x")
+        ben.answer()
+
+
+def test_no_lock_under_another_algorithm(place: Path) -> None:
+    with (
+        peerlock.sync.join("g", dir=place, share="always") as anna,
+        peerlock.sync.join("g", dir=place, share="always", algorithm="naimi-trehel") as ben,
+    ):
+        with anna.lock("x"), pytest.raises(peerlock.Disagreement, match="suzuki-kasami-a"):
+            ben.lock("x").acquire(timeout=5)
+        with anna.lock("y"):
+            pass
+
+
+def test_many_locks(place: Path) -> None:
+    """More than a process can use at once: idle ones make room."""
+    with peerlock.sync.join("g", dir=place, share="always") as node:
+        for number in range(5000):
+            with node.lock(f"lock-{number}"):
+                pass
+
+
+def peerlock_try(place: Path, lock: str) -> None:
+    """Somebody else gets it."""
+    code = f"""
+import peerlock.sync
+with peerlock.sync.join("g", dir={str(place)!r}, share="always") as node:
+    node.lock({lock!r}).acquire(timeout=0.5)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
