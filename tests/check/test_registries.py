@@ -26,7 +26,7 @@ STATES = {
     "one host: 2 processes join, the power fails": 18_063,
     "one host: one holds, one excludes it": 4_019,
     "one host: one leaves, one decides": 17_766,
-    "one host: one is slow, views are removed": 39_317,
+    "one host: one is slow, views are removed": 39_379,
     "one host: one is excluded, a third decides": 27_385,
     "one host: a file is removed": 15,
     "one host: the directory is replaced": 4,

@@ -33,7 +33,7 @@ from peerlock.node.locks.ticket import Limits
 from peerlock.node.peer import Peer
 from peerlock.node.wire import Answer, ClientCall, ClientResult
 
-LATE_S = 0.005
+LATE_S = 0.02
 MOST_PATHS = 10_000
 AGAIN_S = (0.005, 0.01, 0.02, 0.05)  # between tries to reach a host node
 _handed = msgspec.msgpack.Decoder(Handed)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from peerlock.errors import Disagreement, NodeClosed, UsageError
 from peerlock.node.attached.local_lock import AttachedLock
-from peerlock.node.attached.messages import FromHostNode, Handed, Lost, ProcessId, Reported, ToHost, ToHostNode
+from peerlock.node.attached.messages import FromHostNode, Handed, Lost, Passed, ProcessId, Reported, ToHost, ToHostNode
 from peerlock.node.attached.pages import SLOTS, Page
 from peerlock.node.inputs import Callers
 from peerlock.node.locks.deadline import Deadline
@@ -51,7 +51,11 @@ class AttachedTable(LockTable):
 
     def say(self, lock: str, message: ToHost, late: bool = False) -> None:
         if self.connected:  # else the next host node gets a report
-            self.outbox.append((lock, message))
+            outbox = self.outbox
+            if late and outbox and outbox[-1][0] == lock and type(outbox[-1][1]) is Passed:
+                outbox[-1] = lock, message  # 8: the later one implies the earlier one
+            else:
+                outbox.append((lock, message))
             if late:
                 self.late = True
             else:

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from peerlock.node.attached.core import AttachedTable
 
 
-ASLEEP_S = 0.0003  # a process that waits for longer sleeps, and is woken before its turn
+# A process that waits for longer sleeps. It is woken before its turn: so many turns before.
+ASLEEP_S = 0.0003
+WOKEN_AHEAD = 0
 
 
 class AttachedLock(LocalLock):
@@ -199,9 +201,8 @@ class Output:
         attached, name = lock.attached, lock.name
         if not attached.hand(process, Handed(attached.generation, name, hand)):
             return False
-        if hand.chain and hand.chain[0].process != attached.process and lock.waited > ASLEEP_S:
-            # It wakes up while its predecessor is inside.
-            attached.hand(hand.chain[0].process, Handed(attached.generation, name, None))
+        if len(hand.chain) > WOKEN_AHEAD and lock.waited > ASLEEP_S:
+            attached.hand(hand.chain[WOKEN_AHEAD].process, Handed(attached.generation, name, None))
         return True
 
     def mark(self, number: Number) -> None:

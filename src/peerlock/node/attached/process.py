@@ -162,7 +162,7 @@ class ProcessLock:
             self.forget()
             self.expected = next_of(self.me, rest)
             # Where enough successors are known, the host node is not waited for.
-            self.out.send(Passed(number, next.number, used), late=self.expected > 0 and len(rest) > SHORT)
+            self.out.send(Passed(number, next.number, used), late=self.expected > 0 and len(rest) not in (0, SHORT))
         else:
             self.give_back()
 
@@ -197,11 +197,12 @@ class ProcessLock:
             self.take(message)
 
     def take(self, message: FromHost | Hand) -> None:
+        if type(message) is Hand:  # almost all are
+            self.arrive(message.number, message.end, True, message.chain)
+            return
         match message:
             case Granted():
                 self.arrive(message.number, message.end, message.keep)
-            case Hand():
-                self.arrive(message.number, message.end, True, message.chain)
             case Revoked():
                 self.on_revoked(message.number)
             case Successors() | Recall():
