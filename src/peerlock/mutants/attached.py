@@ -6,20 +6,9 @@ The numbers are those of the rules in `node/attached/__init__.py`.
 from __future__ import annotations
 
 from peerlock.contract import Mode
+from peerlock.node.attached.chain import Chain, Named, Number, ProcessId
 from peerlock.node.attached.host import HostLock
-from peerlock.node.attached.messages import (
-    Cancel,
-    FromHost,
-    Hand,
-    Named,
-    Number,
-    ProcessId,
-    Recall,
-    Report,
-    Successors,
-    ToHost,
-    Want,
-)
+from peerlock.node.attached.messages import Cancel, FromHost, Hand, Recall, Report, Successors, ToHost, Want
 from peerlock.node.attached.process import ProcessLock
 
 
@@ -63,7 +52,7 @@ class ForgetsWhatCameEarly(ProcessLock):  # 4
 
 
 class AcceptsANumberTwice(ProcessLock):  # 5
-    def arrive(self, number: Number, end: int, keep: bool, chain: tuple[Named, ...] = ()) -> None:
+    def arrive(self, number: Number, end: int, keep: bool, chain: Chain = ()) -> None:
         self.last = min(self.last, number - 1)
         super().arrive(number, end, keep, chain)
 

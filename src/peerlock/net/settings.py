@@ -138,6 +138,8 @@ def join(
       a process that kills this one if its lease is over and it does not notice.
     - `address`: where the others reach this node. `bind`: the address of this host, if it differs.
     - `algorithm`, `local_grants`, `idle_locks`, `spin`: how its locks work.
+    - `share`: "always" attaches this process to one node per host, on one host; "never": it is a
+      member itself.
     - `config`: a TOML file that says the same. `state`: the file that this node must not lose.
     - `timeout`: seconds to become a member; then `LockTimeout` says for which nodes the group
       waits.
@@ -171,6 +173,11 @@ class Prepared(Struct, frozen=True):
         from peerlock.net.attached.start import starter
 
         settings = self.settings
+        if settings.nodes is not None or settings.voters is not None or settings.etcd is not None:
+            raise UsageError(
+                'share="always" is for groups on one host: leave it out in a group with nodes, voters or etcd. There each '
+                "process is a member."
+            )
         directory = AttachedDirectory(self.group, settings.dir)
         start = starter(directory, self.group, settings.dir)
         return directory, self.group, settings.name, self.algorithm, self.limits, start

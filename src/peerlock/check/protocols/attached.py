@@ -24,8 +24,9 @@ from msgspec.structs import replace
 from peerlock.check.protocols.breadth_first import BreadthFirst
 from peerlock.check.search import Outcome, Progress
 from peerlock.contract import Mode
+from peerlock.node.attached.chain import Number, ProcessId, first
 from peerlock.node.attached.host import HostLock
-from peerlock.node.attached.messages import FromHost, Hand, Number, ProcessId, ToHost
+from peerlock.node.attached.messages import FromHost, Hand, ToHost
 from peerlock.node.attached.process import ProcessLock
 
 GENERATION = 1000  # numbers in each
@@ -248,7 +249,7 @@ class AttachedExplorer(BreadthFirst[State]):
 
     def reached(self, state: State, lock: ProcessLock) -> tuple[bool, ...]:
         """Can the successor be reached? If it is dead: perhaps."""
-        return (True, False) if lock.chain and state.processes[lock.chain[0].process] is None else (True,)
+        return (True, False) if lock.chain and state.processes[first(lock.chain).process] is None else (True,)
 
     def deliveries(self, state: State) -> Iterator[tuple[State, bool]]:
         for at, process in enumerate(state.processes):

@@ -19,7 +19,7 @@ from pathlib import Path
 from peerlock.errors import RegistryError
 from peerlock.net.files import check_shared, directory_for, make_for, make_private, write_all
 from peerlock.net.registries.liveness_lock import LivenessLock, forking
-from peerlock.node.attached.messages import ProcessId
+from peerlock.node.attached.chain import ProcessId
 
 KEPT_GENERATIONS = 4
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from peerlock.errors import RegistryError
 from peerlock.net.files import write_all
 from peerlock.net.registries.liveness_lock import FAILED, MADV_DONTFORK, PROT_READ, LivenessLock, forking
-from peerlock.node.attached.messages import Number, ProcessId
+from peerlock.node.attached.chain import Number, ProcessId
 from peerlock.node.attached.pages import SLOTS
 
 PROT_WRITE, MAP_SHARED = 2, 1

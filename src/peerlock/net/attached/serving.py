@@ -21,7 +21,8 @@ from peerlock.net.registries.group_directory import ATTACHED
 from peerlock.net.registries.host import HostRegistry
 from peerlock.net.transport.link import FOR_A_CLIENT, Link
 from peerlock.net.transport.listen import Listener
-from peerlock.node.attached.messages import Attach, Attached, Group, ProcessId, ToHostNode
+from peerlock.node.attached.chain import ProcessId
+from peerlock.node.attached.messages import Attach, Attached, Group, ToHostNode
 from peerlock.node.attached.sharing import Sharing
 from peerlock.node.effects import EpochStarted
 from peerlock.node.locks.fence import fence

@@ -27,13 +27,14 @@ from peerlock.net.base_shell import BaseShell, log
 from peerlock.net.control.status import NodeStatus
 from peerlock.net.files import check_name, short_name
 from peerlock.node import effects
+from peerlock.node.attached.chain import ProcessId
 from peerlock.node.attached.core import AttachedCore
-from peerlock.node.attached.messages import Attach, FromHostNode, Group, Handed, ProcessId
+from peerlock.node.attached.messages import Attach, FromHostNode, Group, Handed
 from peerlock.node.locks.ticket import Limits
 from peerlock.node.peer import Peer
 from peerlock.node.wire import Answer, ClientCall, ClientResult
 
-LATE_S = 0.02
+LATE_S = 0.05
 MOST_PATHS = 10_000
 AGAIN_S = (0.005, 0.01, 0.02, 0.05)  # between tries to reach a host node
 _handed = msgspec.msgpack.Decoder(Handed)

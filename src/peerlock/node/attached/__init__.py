@@ -4,17 +4,25 @@ A node of a group is a host. One process of the host, the *host node*, is the me
 algorithms with the other hosts. All other processes attach to it and are its users. Attaching,
 leaving and crashing change no view.
 
-messages    what the two sides tell each other
-process     one lock at an attached process
-host        one lock at the host node, and the processes that are attached
+messages     what the two sides tell each other
+chain        which processes get a lock one after the other
+pages        the memory that the two sides share
+process      one lock at an attached process
+host         one lock at the host node, and the processes that are attached
+local_lock   one lock at an attached process, with its callers
+core         all locks of an attached process, in the place of a member's `Core`
+sharing      all locks of a host node that attached processes use
 
 For each lock the host node makes *numbers*. A number is bound to one process and never used again;
 later numbers are larger. The process that has the number may enter, again and again, until the
 number is handed on, returned or revoked. So a lock that one process uses alone costs no message. A
 number comes with the largest fence that may be used under it: each entry takes one.
 
-The host node names at most one *successor* ahead, with the number under which the successor will
-hold. The holder hands that number over itself, with one message to the successor.
+The host node names *successors* ahead, each with the number under which it will hold. The holder
+hands the first of these numbers over itself, with one message to that successor, and tells it of the
+others. Where a lock is hot, the host node also names processes that do not wait, but are likely to
+ask again; a process passes on what it does not need. So the lock goes round among them, and the host
+node, which is told of hand-overs in its own time, is not waited for.
 
 What a process is inside stands on a page that the host node can read. A process first marks its
 page, then looks whether its number was revoked. The host node first writes that the number is
@@ -35,7 +43,8 @@ The rules, by their numbers in the code. `check/protocols/attached.py` explores 
    again.
 3. At a release: if a successor is known, its number is handed over, and the host node is told. If
    the number was recalled, it is returned. Otherwise it is kept. A number that arrives and that no
-   caller wants any more is handed on or returned. A successor that was named is never replaced.
+   caller wants any more is handed on or returned. A successor that was named is never replaced;
+   others may be named after it.
 4. What is said about a number that has not arrived yet is kept until it arrives.
 5. A process accepts a number once, and no number that is smaller than one that it has accepted.
 6. When a number has ended (it was returned, or revoked and the process is not inside, or its
@@ -43,7 +52,8 @@ The rules, by their numbers in the code. `check/protocols/attached.py` explores 
    handed over or not.
 7. A process marks, and then looks whether its number is revoked. The host node revokes, and then
    looks at the mark. If there is a mark, it waits.
-8. What a process says about a number implies that the number was handed over to it.
+8. What a process says about a number implies that the number was handed over to it, and that those
+   before it in the chain have ended.
 9. When a new generation begins, a process forgets successors and recalls of the old one, and
    reports once.
 10. A new generation grants nothing before every living process has reported or was read. The
@@ -52,5 +62,6 @@ The rules, by their numbers in the code. `check/protocols/attached.py` explores 
     owner. If it is not, it has nothing.
 12. A process that finds its number revoked returns it before it asks again.
 13. When a process dies, the owner is granted its number again if another process handed it over:
-    the hand-over may have died with that process.
+    the hand-over may have died with that process. A successor that becomes the owner without a
+    hand-over is told which ones come after it.
 """

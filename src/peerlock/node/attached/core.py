@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from peerlock.errors import Disagreement, NodeClosed, UsageError
+from peerlock.node.attached.chain import ProcessId
 from peerlock.node.attached.local_lock import AttachedLock
-from peerlock.node.attached.messages import FromHostNode, Handed, Lost, Passed, ProcessId, Reported, ToHost, ToHostNode
+from peerlock.node.attached.messages import FromHostNode, Handed, Lost, Passed, Reported, ToHost, ToHostNode
 from peerlock.node.attached.pages import SLOTS, Page
 from peerlock.node.inputs import Callers
 from peerlock.node.locks.deadline import Deadline

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from typing import Protocol, Self
 
 from peerlock.contract import Mode
+from peerlock.node.attached.chain import Named, Number, ProcessId, chain_of
 from peerlock.node.attached.messages import (
     Cancel,
     FromHost,
     Granted,
-    Named,
-    Number,
     Passed,
-    ProcessId,
     Recall,
     Report,
     Return,
@@ -130,8 +128,8 @@ class HostLock:
 
     def want(self, process: ProcessId, mode: Mode) -> None:
         """Of an owner or a successor this is old: its number is under way."""
-        known = {*self.owners, *(named.process for named in self.named), *(entry[0] for entry in self.queue)}
-        if process not in known:
+        named = any(each.process == process for each in self.named)
+        if process not in self.owners and not named and all(entry[0] != process for entry in self.queue):
             self.queue = (*self.queue, (process, mode))
 
     def has_it(self, process: ProcessId, number: Number) -> None:
@@ -175,7 +173,7 @@ class HostLock:
         """Its number, which it may have already, and which ones come after it."""
         self.out.send(named.process, Granted(named.number, named.end))
         if self.named:
-            self.out.send(named.process, Successors(named.number, self.named))
+            self.out.send(named.process, Successors(named.number, chain_of(self.named)))
 
     # -- what is decided -----------------------------------------------------------------------------------
 
@@ -217,9 +215,9 @@ class HostLock:
             last, owned = self.named[-1].process, self.named[-1].number
         else:
             ((last, owned),) = self.owners.items()
-        chain = tuple(Named(process, *self.out.numbers(process)) for process in processes)
-        self.named = (*self.named, *chain)
-        self.out.send(last, Successors(owned, chain))
+        more = tuple(Named(process, *self.out.numbers(process)) for process in processes)
+        self.named = (*self.named, *more)
+        self.out.send(last, Successors(owned, chain_of(more)))
 
     def most_named(self) -> int:
         return MOST_NAMED

@@ -14,18 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from peerlock.contract import Mode, Out
-from peerlock.node.attached.messages import (
-    FromHost,
-    Hand,
-    Handed,
-    Lost,
-    Number,
-    Open,
-    ProcessId,
-    Recall,
-    Refused,
-    ToHost,
-)
+from peerlock.node.attached.chain import Number, ProcessId, first
+from peerlock.node.attached.messages import FromHost, Hand, Handed, Lost, Open, Recall, Refused, ToHost
 from peerlock.node.attached.pages import marked
 from peerlock.node.attached.process import ProcessLock
 from peerlock.node.effects import MaySpin
@@ -37,9 +27,7 @@ if TYPE_CHECKING:
     from peerlock.node.attached.core import AttachedTable
 
 
-# A process that waits for longer sleeps. It is woken before its turn: so many turns before.
-ASLEEP_S = 0.0003
-WOKEN_AHEAD = 0
+ASLEEP_S = 0.0003  # a process that waits for longer sleeps, and is woken a turn before its own
 
 
 class AttachedLock(LocalLock):
@@ -201,8 +189,8 @@ class Output:
         attached, name = lock.attached, lock.name
         if not attached.hand(process, Handed(attached.generation, name, hand)):
             return False
-        if len(hand.chain) > WOKEN_AHEAD and lock.waited > ASLEEP_S:
-            attached.hand(hand.chain[WOKEN_AHEAD].process, Handed(attached.generation, name, None))
+        if hand.chain and lock.waited > ASLEEP_S:
+            attached.hand(first(hand.chain).process, Handed(attached.generation, name, None))
         return True
 
     def mark(self, number: Number) -> None:

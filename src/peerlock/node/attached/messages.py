@@ -14,9 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from peerlock.contract import Mode
-
-ProcessId: TypeAlias = int  # given by the host node when the process attaches; never given again
-Number: TypeAlias = int
+from peerlock.node.attached.chain import Chain, Number, ProcessId
 
 
 class Open(Struct, frozen=True, array_like=True, tag=10):
@@ -62,21 +60,13 @@ class Granted(Struct, frozen=True, array_like=True, tag=5):
     keep: bool = True  # else it is returned at the release
 
 
-class Named(Struct, frozen=True, array_like=True, gc=False):
-    """A process that holds under this number when its turn comes."""
-
-    process: ProcessId
-    number: Number
-    end: int
-
-
 class Successors(Struct, frozen=True, array_like=True, tag=6):
     """The process that has this number hands it over to the first of these at its release, and tells
     that one of the others.
     """
 
     number: Number
-    chain: tuple[Named, ...]
+    chain: Chain
 
 
 class Recall(Struct, frozen=True, array_like=True, tag=7):
@@ -94,7 +84,7 @@ class Revoked(Struct, frozen=True, array_like=True, tag=8):
 class Hand(Struct, frozen=True, array_like=True, tag=9):
     number: Number
     end: int
-    chain: tuple[Named, ...] = ()  # which processes come after
+    chain: Chain = ()  # which processes come after
 
 
 class Refused(Struct, frozen=True, array_like=True, tag=11):

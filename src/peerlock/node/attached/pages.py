@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from peerlock.contract import Mode
-from peerlock.node.attached.messages import Number, ProcessId
+from peerlock.node.attached.chain import Number, ProcessId
 
 SLOTS = 4096  # locks that one process can use at the same time
 

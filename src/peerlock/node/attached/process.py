@@ -8,15 +8,13 @@ from __future__ import annotations
 from typing import Literal, Protocol, Self, TypeAlias
 
 from peerlock.contract import Mode
+from peerlock.node.attached.chain import Chain, Named, Number, ProcessId, after, first, next_of, turns
 from peerlock.node.attached.messages import (
     Cancel,
     FromHost,
     Granted,
     Hand,
-    Named,
-    Number,
     Passed,
-    ProcessId,
     Recall,
     Report,
     Return,
@@ -48,13 +46,6 @@ class ProcessOutput(Protocol):
         """Write on the page that this number has arrived."""
 
 
-def next_of(process: ProcessId, chain: tuple[Named, ...]) -> Number:
-    for named in chain:
-        if named.process == process:
-            return named.number
-    return 0
-
-
 class ProcessLock:
     """`request` leads to `entering`, at once or when a number arrives. The caller of these methods
     then looks at the page, and says what it saw: `looked`.
@@ -84,7 +75,7 @@ class ProcessLock:
         self.number: Number = 0  # that this process has; 0: none
         self.used = self.end = 0  # fences under the number: the last one, and the largest
         self.keep = True
-        self.chain: tuple[Named, ...] = ()  # the processes that come after, as far as they are known
+        self.chain: Chain = ()  # the processes that come after, as far as they are known
         self.recalled = False
         self.last: Number = 0  # the largest number that was accepted
         self.expected: Number = 0  # that is named for this process, further down a chain that it has passed on
@@ -152,17 +143,17 @@ class ProcessLock:
     def pass_on(self, wanted: bool) -> None:
         """3: hand it over, return it, or keep it."""
         if self.chain:
-            self.hand_over(self.chain[0])
+            self.hand_over(first(self.chain))
         elif self.recalled or not self.keep or not wanted:
             self.give_back()
 
     def hand_over(self, next: Named) -> None:
-        number, rest, used = self.number, self.chain[1:], self.used >= self.number
+        number, rest, used = self.number, after(self.chain), self.used >= self.number
         if self.out.hand(next.process, Hand(next.number, next.end, rest)):
             self.forget()
             self.expected = next_of(self.me, rest)
             # Where enough successors are known, the host node is not waited for.
-            self.out.send(Passed(number, next.number, used), late=self.expected > 0 and len(rest) not in (0, SHORT))
+            self.out.send(Passed(number, next.number, used), late=self.expected > 0 and turns(rest) not in (0, SHORT))
         else:
             self.give_back()
 
@@ -174,7 +165,7 @@ class ProcessLock:
     def forget(self) -> None:
         self.number, self.chain, self.recalled, self.keep = 0, (), False, True
 
-    def arrive(self, number: Number, end: int, keep: bool, chain: tuple[Named, ...] = ()) -> None:
+    def arrive(self, number: Number, end: int, keep: bool, chain: Chain = ()) -> None:
         if number <= self.last:  # 5
             return
         self.last = number
@@ -213,7 +204,7 @@ class ProcessLock:
             self.early = (*self.early, order)  # 4
         elif order.number == self.number:
             if isinstance(order, Successors):
-                if len(order.chain) > len(self.chain):  # what was named stays named: one continues the other
+                if turns(order.chain) > turns(self.chain):  # what was named stays named: one continues the other
                     self.chain = order.chain
             else:
                 self.recalled = True

@@ -18,34 +18,26 @@ from math import inf
 
 from peerlock.contract import Mode
 from peerlock.errors import ProtocolError
-from peerlock.node.attached.host import HostLock
+from peerlock.node.attached.chain import Number, ProcessId
 from peerlock.node.attached.messages import (
-    Cancel,
     FromHost,
     FromHostNode,
     Lost,
-    Number,
     Open,
-    ProcessId,
-    Recall,
     Refused,
     Reported,
-    Successors,
     ToHost,
     ToHostNode,
     Want,
 )
 from peerlock.node.attached.pages import Pages, unmarked
+from peerlock.node.attached.shared_lock import HostTicket, SharedLock
 from peerlock.node.core import Core
-from peerlock.node.locks.fence import CLOCK_BITS
-from peerlock.node.locks.ticket import FAILED, HELD, LOST, Ticket
+from peerlock.node.locks.ticket import FAILED, HELD, LOST
 from peerlock.node.wire import LockStatus, WaiterStatus
 from peerlock.node.wire_algorithms import is_known_algorithm, wire_algorithm
 
 GRACE_S = 0.25  # for a process to take a number that was named for it
-LOW, ROUND = 8, 24  # successors: if there are fewer, so many that are likely to want the lock again are named
-EAGER = 3  # times in a row that a process must have used what it was given
-FEW_FENCES, MOST_FENCES = 4, 1 << 16  # of a number: of a lock that changes hands, and of one that a process uses alone
 
 
 class Attached:
@@ -57,145 +49,6 @@ class Attached:
         self.name, self.pid = name, pid
         self.locks: dict[str, Open] = {}
         self.outbox: list[tuple[str, FromHost | Refused | Lost]] = []
-
-
-class HostTicket(Ticket):
-    """The processes of this host, as one caller of the group's lock."""
-
-    lends = True
-    shared: SharedLock
-
-    def woken(self) -> None:
-        self.shared.sharing.on_ticket(self.shared)
-
-    def others_ask(self) -> None:
-        self.shared.others_ask()
-        self.shared.sharing.settle(self.shared.sharing.core.table.now)
-        self.shared.sharing.on_change()
-
-
-class SharedLock(HostLock):
-    """One lock, its numbers, and its ticket."""
-
-    __slots__ = (
-        "eager", "fences", "granted_to", "name", "seen", "seen_at", "sharing", "since", "stuck", "ticket", "turns", "waits",
-    )  # fmt: skip
-
-    def __init__(self, name: str, sharing: Sharing, living: frozenset[ProcessId] = frozenset()) -> None:
-        super().__init__(self, living)
-        self.name, self.sharing = name, sharing
-        self.ticket: HostTicket | None = None
-        self.turns = inf  # numbers that may still be made before the lock is given back to the group
-        self.granted_to: ProcessId = 0  # the last number
-        self.fences = FEW_FENCES
-        self.seen: tuple[ProcessId, Number] = (0, 0)  # an owner that others wait for
-        self.seen_at = 0.0
-        self.since = 0.0  # when the owner got it
-        self.waits: dict[ProcessId, float] = {}  # since when a process waits
-        # How often in a row a process used what it was given and asked again; the one that was named
-        # last comes last.
-        self.eager: dict[ProcessId, int] = {}
-        self.stuck: set[ProcessId] = set()  # they did not take what they were given
-
-    # -- what the protocol asks for --------------------------------------------------------------------
-
-    def send(self, process: ProcessId, message: FromHost) -> None:
-        sharing = self.sharing
-        to = sharing.processes.get(process)
-        if to is None:
-            return
-        if isinstance(message, Successors | Recall):
-            opened = to.locks.get(self.name)
-            if opened is not None:
-                sharing.pages.signal(process, opened.slot, message.number)
-        sharing.say(process, self.name, message)
-
-    def numbers(self, process: ProcessId) -> tuple[Number, int]:
-        assert self.ticket is not None and self.ticket.local_lock is not None
-        if process != self.granted_to or self.queue:
-            self.fences = FEW_FENCES
-        elif not self.named:
-            self.fences = min(8 * self.fences, MOST_FENCES)
-        self.granted_to = process
-        if process in self.eager:
-            self.eager[process] = self.eager.pop(process)
-        self.turns -= 1
-        self.since = self.sharing.core.table.now
-        local_lock = self.ticket.local_lock
-        table = local_lock.table
-        first = table.first_fence + local_lock.clock + 1
-        local_lock.clock += self.fences
-        if local_lock.clock >> CLOCK_BITS - 1:
-            table.request_epoch()
-        return first, first + self.fences - 1
-
-    def revoke_page(self, process: ProcessId, number: Number) -> None:
-        sharing = self.sharing
-        to = sharing.processes.get(process)
-        opened = to.locks.get(self.name) if to is not None else None
-        word = sharing.pages.revoke(process, opened.slot, number) if opened is not None else 0
-        sharing.found.append((self, process, word))
-
-    def give_back(self) -> None:
-        self.sharing.idle.append(self)
-
-    # -- the group -------------------------------------------------------------------------------------
-
-    def others_ask(self) -> None:
-        """Other hosts ask: each process that waits now has its turn first."""
-        if self.turns == inf:
-            self.turns = max(self.sharing.core.table.limits.local_grants, len(self.queue))
-        if not self.queue:
-            self.sharing.take_from_the_idle(self)
-        self.serve()
-        self.sharing.touched[self] = None
-
-    def serve(self) -> None:
-        if self.turns <= 0 or (self.turns < inf and not self.queue and not self.named):
-            self.asked = True
-        super().serve()
-        if len(self.named) < LOW and self.turns == inf and self.owners and self.has and not self.queue:
-            self.append(self.likely_next())
-
-    def likely_next(self) -> list[ProcessId]:
-        """Processes that will want the lock again soon, as far as can be guessed. The lock then goes
-        round among them without the host node.
-        """
-        eager = [process for process, times in self.eager.items() if times >= EAGER]
-        if len(eager) < 2 or self.mode != "write" or self.recalled:
-            return []
-        return eager * -(-ROUND // len(eager))
-
-    def passed(self, process: ProcessId, number: Number, to: Number, used: bool) -> None:
-        if used:
-            self.eager[process] = min(self.eager.get(process, 0) + 1, EAGER)
-        else:
-            self.eager.pop(process, None)
-        super().passed(process, number, to, used)
-
-    def died(self, process: ProcessId) -> None:
-        self.eager.pop(process, None)
-        super().died(process)
-
-    def hear(self, process: ProcessId, message: ToHost) -> None:
-        if isinstance(message, Cancel):
-            self.waits.pop(process, None)
-        super().hear(process, message)
-
-    def want(self, process: ProcessId, mode: Mode) -> None:
-        self.waits[process] = self.sharing.core.table.now
-        super().want(process, mode)
-
-    def lose(self) -> None:
-        """The group's lock is lost, and no process of this host has it any more."""
-        self.owners, self.named, self.handed_over = {}, (), None
-        self.revoking, self.recalled, self.has, self.asked, self.turns = frozenset(), False, False, False, inf
-
-    def most_named(self) -> int:
-        return int(min(super().most_named(), self.turns))
-
-    def is_unused(self) -> bool:
-        return not self.owners and not self.queue and not self.unresolved and not self.named
 
 
 class Sharing:
@@ -455,7 +308,9 @@ class Sharing:
             }
             for process, number in inside.items():
                 yield LockStatus(lock.name, algorithm, lock.mode, number, now - lock.since, (), self.says(process))
-            waiting = dict(lock.queue) | {named.process: "write" for named in lock.named}
+            waiting: dict[ProcessId, Mode] = dict(lock.queue)
+            for named in lock.named:
+                waiting.setdefault(named.process, "write")
             waiters = tuple(
                 WaiterStatus(mode, now - lock.waits.get(process, now), self.says(process))
                 for process, mode in waiting.items()
@@ -472,4 +327,4 @@ class Sharing:
         return known.name if str(known.pid) in known.name else f"{known.name} (pid {known.pid})"
 
 
-__all__ = ["GRACE_S", "Attached", "HostTicket", "SharedLock", "Sharing"]
+__all__ = ["GRACE_S", "Attached", "Sharing"]
