@@ -17,6 +17,7 @@ import pytest
 
 import peerlock
 import peerlock.sync
+from peerlock.bench.crowd import Crowd
 from peerlock.net.attached.directory import AttachedDirectory
 from processes import Member, members
 
@@ -154,6 +155,67 @@ def test_a_process_that_is_stopped_inside_holds_up_nothing_else(place: Path) -> 
         ben.answer()
 
 
+def test_a_process_looks_before_it_enters_again(place: Path) -> None:
+    """It has kept the lock, and the host node has given the lock to another process without asking it."""
+
+    async def main() -> None:
+        async with (
+            peerlock.join("g", dir=place, share="always", name="anna") as anna,
+            peerlock.join("g", dir=place, share="always", name="ben") as ben,
+        ):
+            lock = anna.lock("x")
+            for _ in range(3):
+                async with lock:
+                    pass
+            async with ben.lock("x") as hold:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.3), lock:
+                        pass
+                assert hold.held
+            async with lock as later:
+                assert later.fence > hold.fence
+
+    asyncio.run(main())
+
+
+def test_a_process_that_is_inside_is_seen_to_be(place: Path) -> None:
+    """It has entered again without a message."""
+
+    async def main() -> None:
+        async with (
+            peerlock.join("g", dir=place, share="always", name="anna") as anna,
+            peerlock.join("g", dir=place, share="always", name="ben") as ben,
+        ):
+            lock = anna.lock("x")
+            async with lock:
+                pass
+            async with lock:
+                assert await ben.lock("x").try_acquire(patience_s=0.8) is None
+            async with ben.lock("x"):
+                pass
+
+    asyncio.run(main())
+
+
+def test_four_processes_and_host_nodes_that_are_killed(place: Path) -> None:
+    """They share a counter: nobody overlaps, no update is lost, fences increase. One of them is killed, too."""
+    (place / "board").mkdir()
+    crowd = Crowd(place / "board", "g", "suzuki-kasami-a", 4, share="always")
+    board = place / "board"
+    try:
+        for _ in range(2):
+            time.sleep(2.0)
+            os.kill(host_of(board), signal.SIGKILL)
+        time.sleep(1.0)
+        crowd.kill(crowd.processes.pop())
+        time.sleep(1.0)
+        account = crowd.end()
+    finally:
+        os.kill(host_of(board), signal.SIGKILL)
+    assert (account.overlaps, account.lost_updates, account.fences_out_of_order, account.starved) == (0, 0, 0, 0)
+    assert account.entries > 1000
+
+
 def test_what_is_held_outlives_the_host_node(place: Path) -> None:
     with attached(place, "anna", "ben") as (anna, ben):
         fence = anna.ask("acquire", "x")["fence"]
@@ -248,6 +310,20 @@ def test_no_lock_under_another_algorithm(place: Path) -> None:
             ben.lock("x").acquire(timeout=5)
         with anna.lock("y"):
             pass
+
+
+def test_a_command_gets_its_turn(place: Path) -> None:
+    """`peerlock run` takes its lock through the host node, and an attached process has kept the lock."""
+    with attached(place, "anna") as (anna,):
+        fence = anna.ask("acquire", "x")["fence"]
+        anna.ask("release", "x")
+        words = ["run", "x", "-g", "g", "--dir", str(place), "--", "sh", "-c", "echo $PEERLOCK_FENCE"]
+        done = subprocess.run(
+            [sys.executable, "-m", "peerlock", *words], capture_output=True, text=True, timeout=20, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) > fence
+        assert anna.ask("acquire", "x", 5)["fence"] > int(done.stdout)
 
 
 def test_many_locks(place: Path) -> None:

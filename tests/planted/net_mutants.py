@@ -65,7 +65,7 @@ def plant(rule: str) -> None:
 
 
 LEASES, STATIC, VOTERS, LOCK = "net/test_leases.py", "net/test_static.py", "net/test_voters.py", "net/test_lock.py"
-DURABILITY, FAST = "net/test_durability.py", "net/test_fast_paths.py"
+DURABILITY, FAST, ATTACHED = "net/test_durability.py", "net/test_fast_paths.py", "net/test_attached.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -353,5 +353,47 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
         "self.is_in_core: Callable[[], bool] = self.mutex._is_owned",
         "self.is_in_core: Callable[[], bool] = lambda: False",
         ("net/test_threads.py::test_on_loss_may_exit_and_may_not_ask_a_node_that_leaves",),
+    ),
+    Mutant(
+        "attached: a process looks before it enters again",
+        "peerlock.net.aio.attached",
+        "            if page.signals[slot] < local_lock.number:\n                local_lock.holder",
+        "            if True:\n                local_lock.holder",
+        (f"{ATTACHED}::test_a_process_looks_before_it_enters_again",),
+    ),
+    Mutant(
+        "attached: a process marks before it enters again",
+        "peerlock.net.aio.attached",
+        "            page.inside[slot] = local_lock.mark_word\n",
+        "",
+        (f"{ATTACHED}::test_a_process_that_is_inside_is_seen_to_be",),
+    ),
+    Mutant(
+        "attached: what a member does not look at is not free here",
+        "peerlock.net.aio.attached",
+        "            local_lock.catch_up()  # what is free to a member is not free here\n",
+        "            pass\n",
+        (f"{ATTACHED}::test_a_process_looks_before_it_enters_again",),
+    ),
+    Mutant(
+        "attached: a host node is not excluded while one of its processes lives",
+        "peerlock.net.registries.group_directory",
+        'theirs = line.startswith(ATTACHED) and name != self.adopts and "/" not in name',
+        "theirs = False",
+        (f"{ATTACHED}::test_a_member_of_the_group_waits_for_what_is_attached_to_a_dead_host_node",),
+    ),
+    Mutant(
+        "attached: a new host node adopts what is held",
+        "peerlock.net.attached.serving",
+        "            self.sharing.adopt(self.shell.now())\n",
+        "            pass\n",
+        (f"{ATTACHED}::test_a_member_of_the_group_waits_for_what_is_attached_to_a_dead_host_node",),
+    ),
+    Mutant(
+        "attached: a new host node waits for reports",
+        "peerlock.net.attached.serving",
+        "            self.sharing.was_attached(process)\n",
+        "            pass\n",
+        (f"{ATTACHED}::test_what_a_silent_process_is_inside_of_outlives_the_host_node",),
     ),
 )

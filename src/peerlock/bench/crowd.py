@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +31,9 @@ HEAD, ROW, ROWS = 16, 8, 256
 PID, ENTRIES, MESSAGES, STATE, LAST_S, WAIT_US, PENDING, EPOCH = range(ROW)
 NOWHERE, WAITS, HOLDS = range(3)
 PF_EXITING = 0x4  # of the kernel
+
+
+Share: TypeAlias = Literal["always", "never"]
 
 
 class Board:
@@ -89,12 +93,13 @@ class Crowd:
         hold_us: int = 0,
         idle: int = 0,
         think_us: int = 0,
+        share: str = "never",
     ) -> None:
         """The first `idle` processes enter once and want no more. The others think, about so long,
         between entries.
         """
         self.directory, self.group, self.algorithm, self.hold_us = directory, group, algorithm, hold_us
-        self.idle, self.think_us = idle, think_us
+        self.idle, self.think_us, self.share = idle, think_us, share
         self.board = Board(directory / "board", create=True)
         self.faults: Counter[str] = Counter()
         self.killed_inside = 0
@@ -108,7 +113,7 @@ class Crowd:
         command = [sys.executable, "-P", "-m", "peerlock.bench.crowd", str(self.directory), self.group, self.algorithm]
         hold_us = -1 if number < self.idle else self.hold_us
         with (self.directory / f"log-{number}").open("wb") as log:
-            words = [*command, str(number), str(hold_us), str(self.think_us)]
+            words = [*command, str(number), str(hold_us), str(self.think_us), self.share]
             return CrowdProcess(number, subprocess.Popen(words, stderr=log, stdout=log))
 
     def kill(self, one: CrowdProcess) -> None:
@@ -157,13 +162,15 @@ class Crowd:
         return sorted(time for data in files for time in msgspec.json.decode(data, type=list[float])) or [0.0]
 
 
-async def take_part(directory: Path, group: str, algorithm: str, number: int, hold_us: int, think_us: int) -> None:
+async def take_part(
+    directory: Path, group: str, algorithm: str, number: int, hold_us: int, think_us: int, share: Share
+) -> None:
     import peerlock
 
     board, me, times, waits = Board(directory / "board"), os.getpid(), list[float](), list[float]()
     chance = random.Random(number)
     board.put(number, PID, me)
-    async with peerlock.join(group, dir=directory, algorithm=algorithm) as node:
+    async with peerlock.join(group, dir=directory, algorithm=algorithm, share=share) as node:
         lock = node.lock("counter")
         while not board[STOP] or not board.row(number, ENTRIES):
             if think_us:
@@ -231,8 +238,9 @@ def main() -> None:
     import logging
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S")
-    directory, group, algorithm, number, hold_us, think_us = sys.argv[1:]
-    asyncio.run(take_part(Path(directory), group, algorithm, int(number), int(hold_us), int(think_us)))
+    directory, group, algorithm, number, hold_us, think_us, share = sys.argv[1:]
+    how: Share = "always" if share == "always" else "never"
+    asyncio.run(take_part(Path(directory), group, algorithm, int(number), int(hold_us), int(think_us), how))
 
 
 if __name__ == "__main__":

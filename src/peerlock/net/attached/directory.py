@@ -72,6 +72,14 @@ class AttachedDirectory:
         for path in (self.hands(process), page.with_suffix(".host"), page):
             path.unlink(missing_ok=True)
 
+    def sweep_hands(self, living: set[ProcessId]) -> None:
+        """Sockets of processes that have no page any more."""
+        for path in (self.path / "hands").iterdir():
+            with contextlib.suppress(ValueError):
+                process = int(path.name, 16)
+                if process not in living and not self.page(process).exists():
+                    path.unlink(missing_ok=True)
+
     # -- generations -----------------------------------------------------------------------------------
 
     def lock_host(self) -> LivenessLock | None:

@@ -15,7 +15,7 @@ from peerlock.net.attached.directory import AttachedDirectory
 from peerlock.net.attached.serving import HostNode
 from peerlock.net.registries.host import HostRegistry
 
-LINGER_S = float(os.environ.get("HOST_NODE_LINGER_S", "30"))  # without a user
+LINGER_S = 30.0  # without a user
 
 
 async def serve(group: str, shared: str | None) -> None:

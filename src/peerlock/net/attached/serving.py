@@ -49,7 +49,8 @@ class HostNode:
         self.ticking = False
         self.adopted = False
         where = directory.path / f"socket-{os.getpid()}"
-        where.unlink(missing_ok=True)
+        for old in directory.path.glob("socket-*"):  # this is the only host node
+            old.unlink(missing_ok=True)
         self.where = where
         self.listener = Listener(
             listen_at(where, 0o600), lambda: AioLink(shell, None), None, shell.complain_of_stranger
@@ -59,6 +60,7 @@ class HostNode:
         self.sharing.in_group = False
         for process in directory.processes():
             self.was_attached(process)
+        directory.sweep_hands(set(self.pages.pages))
         self.sharing.generation = directory.begin(where)
 
     def was_attached(self, process: ProcessId) -> None:

@@ -184,6 +184,8 @@ class LocalLock(ToldToTheSuccessor):
             self.settled(now)
         if ticket.state == WAITING:
             table.alarm()
+            if self.holder is not None and self.holder.lends:
+                table.effects.append(OthersAsk(self.holder))
             if self.at == "asked":
                 table.effects.append(MaySpin(self))
 
