@@ -129,6 +129,36 @@ async def test_who_had_to_wait_does_not_yield_before_its_body(group: Group) -> N
     assert await waiter == -1.0, "others have had their turn; now it is ours"
 
 
+@pytest.mark.parametrize("algorithm", [name for name in ON_THE_WIRE if not name.endswith(("-rw", "-priority"))])
+def test_a_node_that_asked_before_is_not_passed_over(algorithm: str) -> None:
+    """Anna and Ben ask while Cleo has the lock. Anna gets it first, and her tasks ask again and again: nothing more
+    comes from Ben, and he has his turn all the same.
+    """
+
+    async def main(group: Group) -> None:
+        anna, ben, cleo = await three(group)
+        hold, ended, entries = await cleo.lock("x").acquire(), asyncio.Event(), 0
+
+        async def work() -> None:
+            nonlocal entries
+            while not ended.is_set():
+                async with anna.lock("x"):
+                    entries += 1
+                    await asyncio.sleep(0.001)
+
+        tasks = [asyncio.create_task(work()) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        waits = asyncio.create_task(ben.lock("x").acquire(timeout=5))
+        await asyncio.sleep(0.05)
+        hold.release()
+        (await waits).release()
+        assert entries <= 16
+        ended.set()
+        await asyncio.gather(*tasks)
+
+    run(main(Group(algorithm=algorithm)))
+
+
 @scenario
 async def test_a_node_with_many_waiters_does_not_pass_over_the_others(group: Group) -> None:
     anna, ben, _ = await three(group)

@@ -63,6 +63,7 @@ class AttachedLock(LocalLock):
                 self.enter()
 
     def leave(self, out: Out[Any]) -> None:
+        self.others_ask = False
         lock = self.process_lock
         lock.used = self.clock
         if self.is_signalled() and not lock.chain:

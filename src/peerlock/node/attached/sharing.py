@@ -265,6 +265,9 @@ class Sharing:
     def gained(self, lock: SharedLock) -> None:
         lock.turns = inf
         lock.gained()
+        local_lock = lock.ticket.local_lock if lock.ticket is not None else None
+        if local_lock is not None and (local_lock.others_ask or local_lock.queue):
+            lock.others_ask()  # they did before this host had the lock
         self.touched[lock] = None
 
     def give_back(self, lock: SharedLock, now: float) -> None:

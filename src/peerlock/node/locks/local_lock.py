@@ -2,9 +2,9 @@
 
 For each lock a node makes one request at a time, however many callers wait here. Local waiters
 queue behind it, first come first served, and local readers share it. When a hold ends and another
-local waiter wants the lock in the same mode, it is granted without a message. While another node is
-known to ask, that happens at most `local_grants` times in a row: then the node leaves the critical
-section and asks again like every other node.
+local waiter wants the lock in the same mode, it is granted without a message. If another node has
+asked since this one last left, that happens at most `local_grants` times in a row: then the node
+leaves the critical section and asks again like every other node.
 
 A `Ticket` is one request and what became of it. The caller that made the ticket owns the lock while
 its state is HELD; no thread and no task does. A ticket that is cancelled while it waits leaves the
@@ -70,7 +70,7 @@ class LocalLock(ToldToTheSuccessor):
         self.sharers: list[Ticket] | None = None  # further readers of this node
         self.queue: deque[Ticket] | None = None  # waiters, first come first served
         self.priority = 0
-        self.others_ask = False  # another node is known to ask, since we have it
+        self.others_ask = False  # another node has asked since this one last left
         self.local_streak = 0  # grants in a row at this node since
         self.free = False
         self.quiet = False  # the last round trip sent nothing, and nothing has come since
@@ -135,6 +135,7 @@ class LocalLock(ToldToTheSuccessor):
         self.algorithm.request(self.mode, out)
 
     def leave(self, out: Out[Any]) -> None:
+        self.others_ask = False
         if self.table.observers and (observer := self.observer()):
             observer.left(self)
         self.algorithm.release(out)
@@ -257,7 +258,7 @@ class LocalLock(ToldToTheSuccessor):
     def end(self, now: float) -> None:
         """Leave the critical section; no user of this node wants it."""
         sent, before, self.before = self.table.messages, self.before, None
-        self.at, self.left_at = "ending", now
+        self.at, self.left_at, self.others_ask = "ending", now, False
         if self.table.observers and (observer := self.observer()):
             observer.left(self)
         self.algorithm.release(self)
@@ -319,7 +320,7 @@ class LocalLock(ToldToTheSuccessor):
             self.table.observers[self.name].received(self, source, message, seq)
         if self.free or self.quiet:
             self.catch_up()
-        if self.has:
+        if self.has or isinstance(message, Ask):
             self.others_ask = True
             if self.holder is not None and self.holder.lends:
                 self.table.effects.append(OthersAsk(self.holder))
@@ -347,7 +348,7 @@ class LocalLock(ToldToTheSuccessor):
         before = self.at
         match self.settle(table.may_hold, self):
             case "granted":
-                self.others_ask, self.local_streak = False, 0
+                self.local_streak = 0
                 if self.asked_at < inf:
                     self.waited, self.asked_at = now - self.asked_at, inf
                 self.admit(now)

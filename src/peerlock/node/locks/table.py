@@ -194,7 +194,8 @@ class LockTable:
                 local_lock.fail(disagreement(local_lock, wire_algorithm(number), "the group"))
             if number != local_lock.wire_algorithm.number:
                 local_lock.wire_algorithm = wire_algorithm(number)
-            local_lock.others_ask, local_lock.local_streak = False, 0
+            local_lock.others_ask = opening is not None and any(node != me for _, node in opening.waits)
+            local_lock.local_streak = 0
             local_lock.free, local_lock.quiet, local_lock.before = False, False, None
             local_lock.successor, local_lock.withheld = None, []
             self.start(local_lock)
