@@ -301,8 +301,8 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a member's file ends processes with the rights of its owner",
         "peerlock.net.registries.group_directory",
-        "RECORD_BYTES), file.owner)",
-        "RECORD_BYTES), os.geteuid())",
+        "end_process_groups(groups, file.owner)",
+        "end_process_groups(groups, os.geteuid())",
         (f"{ATTACKS}::test_a_member_file_of_another_user_ends_nothing_of_root",),
     ),
     Mutant(

@@ -41,14 +41,15 @@ def starter(directory: AttachedDirectory, group: str, shared: str | None) -> Sta
                 f"A host node of the group {group} was started {TRIES} times and never answered: {directory.path / 'log'} "
                 "says why."
             )
-        if not is_python(sys.executable):
+        python = sys.executable  # it is started with "-P"
+        if not is_python(python):
             raise RegistryError(
-                f"A host node of the group {group} cannot be started by {sys.executable or 'this program'}, which is no "
+                f"A host node of the group {group} cannot be started by {python or 'this program'}, which is no "
                 f'Python: run "peerlock node -g {group}" first, or join with share="never".'
             )
         state["at"], state["tries"] = now + AGAIN_S, state["tries"] + 1
         spawn(
-            [sys.executable, "-P", "-m", MODULE, group, *([shared] if shared is not None else [])],
+            [python, "-P", "-m", MODULE, group, *([shared] if shared is not None else [])],
             directory.path / "log",
         )
 
