@@ -8,7 +8,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from peerlock.contract import Mode
 from peerlock.errors import AfterFork, LockTimeout, NodeClosed, UsageError, shown
@@ -18,6 +18,7 @@ from peerlock.node.inputs import Callers
 from peerlock.node.wire_algorithms import WireAlgorithm, wire_algorithm
 
 C = TypeVar("C", bound=Callers[Any])
+Handlers: TypeAlias = dict[type, Callable[[Any], object]]  # what is done about an effect, by its type
 
 log = logging.getLogger("peerlock")
 
@@ -53,7 +54,7 @@ class BaseShell(Generic[C]):
     def now(self) -> float:
         raise NotImplementedError
 
-    def after(self, seconds: float, act: Callable[[], object]) -> Any:
+    def after(self, seconds: float, act: Callable[[], object]) -> object:
         raise NotImplementedError
 
     def post(self, act: Callable[[], object]) -> None:

@@ -40,7 +40,7 @@ from msgspec import Struct
 
 from peerlock.errors import UsageError, shown
 from peerlock.net.aio.node import Joining
-from peerlock.net.aio.shell import AioShell, OnLoop
+from peerlock.net.aio.shell import AioShell, LoopShell
 from peerlock.net.complaints import warn_once
 from peerlock.net.environment import FILES, KINDS, check_variables, from_environment
 from peerlock.net.registries.base import Registry
@@ -160,7 +160,7 @@ class Prepared(Struct, frozen=True):
     def registry(self) -> Registry:
         return registry_for(self.group, self.settings)
 
-    def aio_shell(self) -> OnLoop[Any]:
+    def aio_shell(self) -> LoopShell:
         if self.settings.share != "always":
             return AioShell(self.registry(), self.group, self.algorithm, self.limits)
         from peerlock.net.aio.attached import AttachedAioShell

@@ -18,7 +18,7 @@ from math import inf
 from typing import Any, ClassVar, TypeVar
 
 from peerlock.errors import LockTimeout, PeerlockError
-from peerlock.net.base_shell import BaseShell
+from peerlock.net.base_shell import BaseShell, Handlers
 from peerlock.net.clients import Clients
 from peerlock.net.control.status import NodeStatus, node_status
 from peerlock.net.link_table import LinkTable
@@ -55,7 +55,7 @@ class Shell(BaseShell[Core]):
         self.clients = Clients(self)
         self.listeners: set[Callable[[effects.EpochStarted], None]] = set()
         self.asking: dict[int, Callable[[], None]] = {}  # for a status, by the number of the question
-        self.handlers: dict[type, Callable[[Any], object]] = {
+        self.handlers: Handlers = {
             effects.OthersAsk: lambda effect: effect.ticket.others_ask(),
             effects.MaySpin: lambda effect: None,  # whether that can be done, and pays, depends on how a node waits
             effects.WakeAt: self.wake_at,

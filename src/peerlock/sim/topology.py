@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
@@ -21,6 +21,8 @@ from peerlock.errors import TopologyError
 
 if TYPE_CHECKING:
     import networkx as nx
+
+    AnyGraph: TypeAlias = nx.Graph[Any]  # whatever a file calls its nodes
 
 SYNTAX = (
     "complete, ring, line, star, tree (binary), tree:BRANCHES, grid, grid:ROWSxCOLUMNS, random (about 3 links a node), "
@@ -100,7 +102,7 @@ def parse(text: str, n: int | None) -> Topology:
     return of_graph(_graph(text, n), text, n)
 
 
-def _graph(text: str, n: int) -> nx.Graph[Any]:
+def _graph(text: str, n: int) -> AnyGraph:
     import networkx as nx
 
     name, _, rest = text.partition(":")
@@ -136,17 +138,17 @@ def _graph(text: str, n: int) -> nx.Graph[Any]:
     raise TopologyError(f"{text!r} is not a topology. Use one of: {SYNTAX}.")
 
 
-def _random(n: int, p: float) -> nx.Graph[Any]:
+def _random(n: int, p: float) -> AnyGraph:
     import networkx as nx
 
     for attempt in range(1000):
-        graph: nx.Graph[Any] = nx.gnp_random_graph(n, p, seed=_GRAPH_SEED + attempt)
+        graph: AnyGraph = nx.gnp_random_graph(n, p, seed=_GRAPH_SEED + attempt)
         if nx.is_connected(graph):
             return graph
     raise TopologyError(f"random:{p:g} with {n} nodes gave no connected network in 1000 tries; use a larger P.")
 
 
-def of_graph(graph: nx.Graph[Any], text: str = "graph", n: int | None = None, notes: tuple[str, ...] = ()) -> Topology:
+def of_graph(graph: AnyGraph, text: str = "graph", n: int | None = None, notes: tuple[str, ...] = ()) -> Topology:
     """A topology from a networkx graph, in the order of its nodes."""
     import networkx as nx
 

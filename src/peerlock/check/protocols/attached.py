@@ -32,6 +32,7 @@ from peerlock.node.attached.process import ProcessLock
 GENERATION = 1000  # numbers in each
 Said: TypeAlias = "tuple[int, FromHost | Hand | None]"  # to a process: the generation; None: it begins
 Channel: TypeAlias = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class Budget(Struct, frozen=True):
@@ -87,7 +88,7 @@ class State(Struct):
     wrong: str | None = None
 
 
-def with_item(items: tuple[Any, ...], at: int, item: Any) -> tuple[Any, ...]:
+def with_item(items: tuple[T, ...], at: int, item: T) -> tuple[T, ...]:
     return (*items[:at], item, *items[at + 1 :])
 
 

@@ -48,7 +48,7 @@ from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
 from peerlock.node.wire_algorithms import DEFAULT, WireAlgorithm, wire_algorithm
 
 if TYPE_CHECKING:
-    from peerlock.net.aio.shell import OnLoop
+    from peerlock.net.aio.shell import LoopShell
     from peerlock.node.locks.deadline import Deadline
     from peerlock.node.locks.table import LockTable
 
@@ -98,7 +98,7 @@ class Lock:
         "name",
     )
 
-    def __init__(self, shell: OnLoop[Any], name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
+    def __init__(self, shell: LoopShell, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
         self.mode: Mode = mode
         self._shell, self._wire_algorithm, self._priority = shell, algorithm, priority
@@ -399,7 +399,7 @@ class RWLock:
 
     __slots__ = ("_algorithm", "_shell", "name")
 
-    def __init__(self, shell: OnLoop[Any], name: str, algorithm: WireAlgorithm) -> None:
+    def __init__(self, shell: LoopShell, name: str, algorithm: WireAlgorithm) -> None:
         self._shell, self.name, self._algorithm = shell, name, algorithm
 
     def read(self) -> Lock:

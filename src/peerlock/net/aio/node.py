@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.lock import Lock, RWLock
-from peerlock.net.aio.shell import OnLoop
+from peerlock.net.aio.shell import LoopShell
 from peerlock.net.control.status import NodeStatus, check_wait
 from peerlock.net.files import check_name, lock_names
 from peerlock.net.node import BaseNode
@@ -19,7 +18,7 @@ from peerlock.node.wire_algorithms import DEFAULT_RW, wire_algorithm
 STATUS_S = 1.0  # for the answers of the other members
 
 
-class Node(BaseNode[OnLoop[Any]]):
+class Node(BaseNode[LoopShell]):
     """A member of a group, on an event loop. Made by `peerlock.join`."""
 
     __slots__ = ()
@@ -65,9 +64,9 @@ class Node(BaseNode[OnLoop[Any]]):
 class Joining:
     """`await` it, or use it with `async with`: a node that is a member of its group."""
 
-    def __init__(self, make: Callable[[], OnLoop[Any]], timeout: float | None = None) -> None:
+    def __init__(self, make: Callable[[], LoopShell], timeout: float | None = None) -> None:
         self._make, self._timeout = make, timeout
-        self._shell: OnLoop[Any] | None = None
+        self._shell: LoopShell | None = None
 
     async def _join(self) -> Node:
         shell = self._make()

@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from peerlock.contract import Mode
 from peerlock.errors import UsageError
 from peerlock.net.aio.lock import Lock
 from peerlock.net.aio.spin import SpinPolicy
-from peerlock.net.base_shell import BaseShell, C, shells_of_this_process
+from peerlock.net.base_shell import BaseShell, C, Handlers, shells_of_this_process
 from peerlock.net.files import short_name
 from peerlock.net.link_table import HELLO_S
 from peerlock.net.registries.base import Registry
@@ -114,7 +114,7 @@ class OnLoop(BaseShell[C]):
         self.done.set_result(None)
         self.spin: SpinPolicy | None = None
 
-    def may_spin(self, limits: Limits | None) -> dict[type, Callable[[Any], object]]:
+    def may_spin(self, limits: Limits | None) -> Handlers:
         """How the effect `MaySpin` is carried out, if it is."""
         if not (limits or Limits()).spin or self.virtual:
             return {}
@@ -195,6 +195,9 @@ class OnLoop(BaseShell[C]):
                         "the event loop ends and this node has not left: use async with, or await node.leave()"
                     )
                 self.leave_now()
+
+
+LoopShell: TypeAlias = OnLoop[Any]  # of a member, or of an attached process
 
 
 class AioShell(OnLoop[Core], Shell):

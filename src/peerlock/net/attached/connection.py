@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from peerlock.errors import ProtocolError, Unreachable
 from peerlock.net.files import short_name
@@ -80,7 +79,7 @@ class Connection:
             frames.append(opened(body))
         return frames
 
-    def write(self, message: Any) -> None:
+    def write(self, message: object) -> None:
         data = self.unsent + framed(message)
         before = bool(self.unsent)
         self.unsent = self._send(data)

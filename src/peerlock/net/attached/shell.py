@@ -14,7 +14,6 @@ import socket
 import threading
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 import msgspec
 
@@ -23,7 +22,7 @@ from peerlock.net.attached.connection import Connection
 from peerlock.net.attached.directory import AttachedDirectory
 from peerlock.net.attached.page import OwnPage
 from peerlock.net.attached.start import Starter
-from peerlock.net.base_shell import BaseShell, log
+from peerlock.net.base_shell import BaseShell, Handlers, log
 from peerlock.net.control.status import NodeStatus
 from peerlock.net.files import check_name, short_name
 from peerlock.node import effects
@@ -75,7 +74,7 @@ class AttachedShell(BaseShell[AttachedCore]):
         self.paths: dict[ProcessId, str] = {}  # of processes that numbers were handed over to
         self.flushing = False  # what was said goes out soon
         self.flushing_late = False  # what need not be known at once goes out in a while
-        self.handlers: dict[type, Callable[[Any], object]] = {}
+        self.handlers: Handlers = {}
 
     def appear(self) -> None:
         """A page and a socket of its own."""

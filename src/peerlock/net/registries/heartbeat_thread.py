@@ -19,7 +19,7 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
 log = logging.getLogger("peerlock")
 
@@ -34,12 +34,14 @@ def boottime() -> float:
 if not hasattr(time, "CLOCK_BOOTTIME"):  # Linux has it; elsewhere a suspended machine holds its leases for too long
     boottime = time.monotonic  # pragma: no cover
 
+AnyTask: TypeAlias = asyncio.Task[Any]
+
 
 class HeartbeatThread:
     def __init__(self, name: str) -> None:
         self.selector = selectors.DefaultSelector()
         self.loop = asyncio.SelectorEventLoop(self.selector)
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: set[AnyTask] = set()
         self.at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []  # what is to be closed then, and by no one else
         self.stopped = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -78,14 +80,14 @@ class HeartbeatThread:
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(act, *words)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> AnyTask:
         """In this thread: run that until the end of it, or of us."""
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: AnyTask) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a task of %s has ended", self.thread.name, exc_info=task.exception())

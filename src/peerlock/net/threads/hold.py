@@ -16,7 +16,7 @@ from peerlock.node.locks.ticket import DONE, HELD, LOST, WAITING
 
 if TYPE_CHECKING:
     from peerlock.net.threads.lock import Lock, LockAll
-    from peerlock.net.threads.on_threads import OnThreads
+    from peerlock.net.threads.on_threads import ThreadsShell
 
 
 class MainThread:
@@ -192,7 +192,7 @@ class Bodies:
 
     __slots__ = ("_shell", "by_thread", "name")
 
-    def __init__(self, shell: OnThreads[Any], name: str) -> None:
+    def __init__(self, shell: ThreadsShell, name: str) -> None:
         self._shell, self.name = shell, name
         self.by_thread: dict[int, list[Hold | None]] = {}  # the last one last; None: it was detached or released
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from peerlock.contract import Mode
 from peerlock.errors import AlreadyHeld, LockTimeout, NodeClosed, PeerlockError, UsageError
@@ -41,7 +41,7 @@ from peerlock.node.locks.ticket import HELD, LOST, WAITING
 from peerlock.node.wire_algorithms import WireAlgorithm
 
 if TYPE_CHECKING:
-    from peerlock.net.threads.on_threads import OnThreads
+    from peerlock.net.threads.on_threads import ThreadsShell
 
 
 class Lock:
@@ -49,9 +49,7 @@ class Lock:
     own.
     """
 
-    def __init__(
-        self, shell: OnThreads[Any], name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0
-    ) -> None:
+    def __init__(self, shell: ThreadsShell, name: str, algorithm: WireAlgorithm, mode: Mode, priority: int = 0) -> None:
         self.name = name
         self.mode: Mode = mode
         self._shell, self._wire_algorithm, self._priority = shell, algorithm, priority
@@ -304,7 +302,7 @@ class LockAll:
 class RWLock:
     """A lock for readers, who share it, and writers, who do not."""
 
-    def __init__(self, shell: OnThreads[Any], name: str, algorithm: WireAlgorithm) -> None:
+    def __init__(self, shell: ThreadsShell, name: str, algorithm: WireAlgorithm) -> None:
         self._shell, self.name, self._algorithm = shell, name, algorithm
 
     def read(self) -> Lock:

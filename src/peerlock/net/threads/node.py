@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable
-from typing import Any
 
 from peerlock.errors import PeerlockError, UsageError
 from peerlock.net.control.status import NodeStatus, check_wait
 from peerlock.net.files import check_name, lock_names
 from peerlock.net.node import BaseNode
 from peerlock.net.threads.lock import Lock, LockAll, RWLock
-from peerlock.net.threads.on_threads import OnThreads
+from peerlock.net.threads.on_threads import ThreadsShell
 from peerlock.node.wire_algorithms import DEFAULT_RW, wire_algorithm
 
 
-class Node(BaseNode[OnThreads[Any]]):
+class Node(BaseNode[ThreadsShell]):
     """A member of a group, for threads. Made by `peerlock.sync.join`."""
 
     __slots__ = ()
@@ -78,7 +77,7 @@ class Node(BaseNode[OnThreads[Any]]):
         self.leave()
 
 
-def started(shell: OnThreads[Any], timeout: float | None = None) -> Node:
+def started(shell: ThreadsShell, timeout: float | None = None) -> Node:
     """Join, and wait for the first view."""
     there, membership = threading.Event(), shell.membership
     membership.on_started = there.set

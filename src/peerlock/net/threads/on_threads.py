@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlock.contract import Mode
 from peerlock.errors import PeerlockError
@@ -223,3 +223,6 @@ class OnThreads(BaseShell[C]):
 
     def put_away_links(self) -> None:
         raise NotImplementedError
+
+
+ThreadsShell: TypeAlias = OnThreads[Any]  # of a member, or of an attached process

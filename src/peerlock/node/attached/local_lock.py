@@ -11,15 +11,16 @@ it before anything else happens.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from peerlock.contract import Mode, Out
+from peerlock.contract import Mode
 from peerlock.node.attached.chain import Number, ProcessId, first
 from peerlock.node.attached.messages import FromHost, Hand, Handed, Lost, Open, Recall, Refused, ToHost
 from peerlock.node.attached.pages import marked
 from peerlock.node.attached.process import ProcessLock
 from peerlock.node.effects import MaySpin
 from peerlock.node.locks.local_lock import LocalLock
+from peerlock.node.locks.participant import AnyOut
 from peerlock.node.locks.ticket import Ticket
 from peerlock.node.wire_algorithms import WireAlgorithm
 
@@ -50,7 +51,7 @@ class AttachedLock(LocalLock):
         self.want, self.at, self.mode = mode, "asked", mode
         self.ask(self)
 
-    def ask(self, out: Out[Any]) -> None:
+    def ask(self, out: AnyOut) -> None:
         self.process_lock.request(self.mode)
         self.look()
 
@@ -62,7 +63,7 @@ class AttachedLock(LocalLock):
                 self.clock = lock.used - 1  # the grant takes it
                 self.enter()
 
-    def leave(self, out: Out[Any]) -> None:
+    def leave(self, out: AnyOut) -> None:
         self.others_ask = False
         lock = self.process_lock
         lock.used = self.clock

@@ -20,13 +20,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from peerlock.contract import Ask, Grant, Key, Mode, NodeId, Out, Wire
+from peerlock.contract import Ask, Grant, Key, Mode, NodeId, Wire
 from peerlock.errors import LockLost, PeerlockError
 from peerlock.node.effects import MaySpin, OthersAsk, Wake
+from peerlock.node.locks.participant import AnyOut
 from peerlock.node.locks.successor import ToldToTheSuccessor
 from peerlock.node.locks.ticket import DONE, FAILED, HELD, LOST, WAITING, LockObserver, Ticket
 from peerlock.node.wire import LENGTH, LockMessage, LockStatus, WaiterStatus, packed
@@ -129,12 +130,12 @@ class LocalLock(ToldToTheSuccessor):
         if self.table.observers and (observer := self.observer()):
             observer.idled(self)
 
-    def ask(self, out: Out[Any]) -> None:
+    def ask(self, out: AnyOut) -> None:
         if self.table.observers and (observer := self.observer()):
             observer.asked(self)
         self.algorithm.request(self.mode, out)
 
-    def leave(self, out: Out[Any]) -> None:
+    def leave(self, out: AnyOut) -> None:
         self.others_ask = False
         if self.table.observers and (observer := self.observer()):
             observer.left(self)

@@ -29,6 +29,7 @@ from typing import Any, Literal, Self, TypeAlias
 from peerlock.algorithms import AlgorithmSpec
 from peerlock.contract import Key, Members, Mode, Neighbours, NodeId, Out, Ring, Shape
 
+AnyOut: TypeAlias = Out[Any]  # of whichever algorithm the lock has
 At: TypeAlias = Literal["idle", "asked", "inside", "ending"]
 Settled: TypeAlias = (
     Literal["granted", "request_hold"] | None
@@ -83,7 +84,7 @@ class Participant:
         self.at, self.mode = ("inside", inside[me]) if me in inside else ("idle", "write")
         self.clock = 0
 
-    def settle(self, may_hold: bool, out: Out[Any]) -> Settled:
+    def settle(self, may_hold: bool, out: AnyOut) -> Settled:
         """Make algorithm and users agree. Only while an epoch runs. `out` tells the participant of
         `enter` and `idle`.
         """
@@ -104,13 +105,13 @@ class Participant:
                 break
         return None
 
-    def ask(self, out: Out[Any]) -> None:
+    def ask(self, out: AnyOut) -> None:
         self.algorithm.request(self.mode, out)
 
-    def leave(self, out: Out[Any]) -> None:
+    def leave(self, out: AnyOut) -> None:
         self.algorithm.release(out)
 
-    def receive(self, source: NodeId, clock: int, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, clock: int, message: Any, out: AnyOut) -> None:
         """A message of this epoch; the caller settles."""
         if clock > self.clock:
             self.clock = clock

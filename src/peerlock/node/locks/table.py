@@ -16,12 +16,13 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from peerlock.contract import Mode, NodeId, Out, State
+from peerlock.contract import Mode, NodeId, State
 from peerlock.errors import Disagreement
 from peerlock.node.effects import BeginHolding, Effect, LeaseLapsed, RequestEpoch, Wake, WakeAt, WithheldDueAt
 from peerlock.node.locks.deadline import Deadline
 from peerlock.node.locks.fence import CLOCK_BITS, fence
 from peerlock.node.locks.local_lock import MAX_UNACKED, LocalLock
+from peerlock.node.locks.participant import AnyOut
 from peerlock.node.locks.successor import ToldToTheSuccessor
 from peerlock.node.locks.ticket import Limits, LockObserver, Ticket
 from peerlock.node.session import Session
@@ -353,14 +354,14 @@ class Disputed(State):
 
     inside: bool
 
-    def request(self, mode: Mode, out: Out[Any]) -> None:
+    def request(self, mode: Mode, out: AnyOut) -> None:
         pass
 
-    def release(self, out: Out[Any]) -> None:
+    def release(self, out: AnyOut) -> None:
         self.inside = False
         out.idle()
 
-    def receive(self, source: NodeId, message: Any, out: Out[Any]) -> None:
+    def receive(self, source: NodeId, message: Any, out: AnyOut) -> None:
         pass
 
 
