@@ -335,7 +335,7 @@ def test_many_locks(place: Path) -> None:
 
 
 def peerlock_try(place: Path, lock: str) -> None:
-    """Somebody else gets it."""
+    """Another process gets it."""
     code = f"""
 import peerlock.sync
 with peerlock.sync.join("g", dir={str(place)!r}, share="always") as node:

@@ -238,7 +238,7 @@ HOST_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a liveness lock is not given to forked children",
         "peerlock.net.registries.liveness_lock",
-        "        if _libc.madvise(where, PAGE, MADV_DONTFORK):",
+        "        if libc.madvise(where, PAGE, MADV_DONTFORK):",
         "        if False:",
         (f"{HOST}::test_a_child_that_outlives_its_parent_keeps_nothing",),
     ),

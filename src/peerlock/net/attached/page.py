@@ -21,7 +21,7 @@ from pathlib import Path
 
 from peerlock.errors import RegistryError
 from peerlock.net.files import write_all
-from peerlock.net.registries.liveness_lock import FAILED, MADV_DONTFORK, PROT_READ, LivenessLock, forking
+from peerlock.net.registries.liveness_lock import FAILED, MADV_DONTFORK, PROT_READ, LivenessLock, forking, libc
 from peerlock.node.attached.chain import Number, ProcessId
 from peerlock.node.attached.pages import SLOTS
 
@@ -33,20 +33,13 @@ NAME = 1024  # bytes of a slot's name
 MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(platform.machine())
 QUERY, GLOBAL_EXPEDITED, REGISTER_GLOBAL_EXPEDITED = 0, 2, 4
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
-)  # fmt: skip
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_uint, ctypes.c_int)
+libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_uint, ctypes.c_int)
 
 
 def membarrier(command: int) -> int:
     if MEMBARRIER is None:
         raise OSError(0, f"no barrier for processors of the kind {platform.machine()}")
-    found = int(_libc.syscall(MEMBARRIER, command, 0, 0))
+    found = int(libc.syscall(MEMBARRIER, command, 0, 0))
     if found < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -67,18 +60,18 @@ def register() -> None:
 
 def _unmap(where: int, size: int, pid: int) -> None:
     if os.getpid() == pid:
-        _libc.munmap(where, size)
+        libc.munmap(where, size)
 
 
 def mapped(descriptor: int, size: int, *, write: bool) -> memoryview:
     """A file as memory, until no part of it is used any more. It needs no descriptor, and forked
     children do not get it.
     """
-    where = _libc.mmap(None, size, PROT_READ | PROT_WRITE if write else PROT_READ, MAP_SHARED, descriptor, 0)
+    where = libc.mmap(None, size, PROT_READ | PROT_WRITE if write else PROT_READ, MAP_SHARED, descriptor, 0)
     if where == FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    _libc.madvise(where, size, MADV_DONTFORK)
+    libc.madvise(where, size, MADV_DONTFORK)
     memory = (ctypes.c_ubyte * size).from_address(where)
     weakref.finalize(memory, _unmap, where, size, os.getpid()).atexit = False
     return memoryview(memory).cast("B")

@@ -36,13 +36,13 @@ SET_OFD_LOCK = getattr(fcntl, "F_OFD_SETLK", None)
 PROT_READ, MAP_PRIVATE, MADV_DONTFORK, PAGE = 1, 2, 10, 4096
 FAILED = ctypes.c_void_p(-1).value
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (
     ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
 )  # fmt: skip
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 def _failed() -> OSError:
@@ -86,12 +86,12 @@ class LivenessLock:
 
     def keep(self) -> None:
         """From now on no descriptor holds the locks, but a mapping that forked children do not get."""
-        where = _libc.mmap(None, PAGE, PROT_READ, MAP_PRIVATE, self.descriptor, 0)
+        where = libc.mmap(None, PAGE, PROT_READ, MAP_PRIVATE, self.descriptor, 0)
         if where == FAILED:
             raise _failed()
-        if _libc.madvise(where, PAGE, MADV_DONTFORK):
+        if libc.madvise(where, PAGE, MADV_DONTFORK):
             problem = _failed()
-            _libc.munmap(where, PAGE)
+            libc.munmap(where, PAGE)
             raise problem
         self.mapping = where
         with forking:
@@ -114,7 +114,7 @@ class LivenessLock:
             return
         mapping, self.mapping = self.mapping, None
         if mapping is not None:
-            _libc.munmap(mapping, PAGE)
+            libc.munmap(mapping, PAGE)
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             try:

@@ -89,7 +89,7 @@ class AttachedTable(LockTable):
         self.forget_idle()
 
     def alarm(self) -> None:
-        """The host node looks after who waits."""
+        """The host node looks after the waiters."""
 
     def refused(self, lock: AttachedLock, algorithm: int) -> None:
         theirs = wire_algorithm(algorithm).name if is_known_algorithm(algorithm) else f"algorithm {algorithm}"
