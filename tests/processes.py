@@ -63,6 +63,18 @@ class Member:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:
+            self.wait_until_stopped()
+
+    def wait_until_stopped(self) -> None:
+        """A thread that is not scheduled goes on for a while after the signal was sent."""
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            tasks = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+            if {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}:
+                return
+            time.sleep(0.001)
+        raise AssertionError(f"{self.name} was not stopped within 30 s")
 
     def end(self) -> None:
         with contextlib.suppress(OSError):
