@@ -7,6 +7,7 @@ link_table, membership, permission, clients
 aio/                 the lock and the node for asyncio
 threads/             the lock and the node for threads
 transport/           sockets, frames, TLS, certificates
+attached/            a host node and the processes attached to it
 registries/          one host, a fixed list, voters, etcd
 voters/              a voter as a server, its record, its replacement
 control/             what the command line asks a node: locks, status, traces

@@ -34,6 +34,7 @@ from peerlock.node.store.requests import Look, Renew, Request, Snapshot, StoredH
 PREFIX = "/peerlock"
 STALE_TOKEN = ("revision of auth store is old", "invalid auth token")  # users were changed, and tokens are void
 ANSWER_S = 1.0  # a request that takes longer is given up
+WATCH_AGAIN_S = 0.3  # after a watch that failed
 
 
 class Etcd(Struct, frozen=True, forbid_unknown_fields=True):
@@ -278,7 +279,7 @@ class StoreRegistry(LeasedRegistry[StoreAgent]):
             try:
                 await self.store.watch()
             except OSError:
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(WATCH_AGAIN_S)
             except RegistryError as problem:
                 self.agent.refuse(str(problem))
                 return

@@ -9,6 +9,8 @@ from peerlock.node.peer import Peer
 from peerlock.node.store.member import StoreMember
 from peerlock.node.store.requests import Request, Snapshot, Swap
 
+LOST_RACE_S = 0.02  # a node that wants to be admitted tries again, after another one was faster
+
 
 class StoreAgent(MembershipAgent):
     def __init__(
@@ -111,7 +113,7 @@ class StoreAgent(MembershipAgent):
         if self.member.snapshot.revision != before:
             self.heartbeat_at = 0.0  # a renewal that was under way has failed
         if self.member.wish == "join" and not done and number:
-            self.heartbeat_at = min(self.heartbeat_at, now + 0.02)
+            self.heartbeat_at = min(self.heartbeat_at, now + LOST_RACE_S)
         if self.member.is_member and not self.leaving:
             self.maintain_view(now)
         self.tick(now)
