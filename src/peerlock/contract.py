@@ -132,6 +132,8 @@ class Ask(Wire, frozen=True):
 class Grant(Wire, frozen=True):
     """A reply, or the token: the node that it is bound for pays."""
 
+    is_token: ClassVar[bool] = False  # requests that its new owner did not hear may wait for it
+
     def charged(self, source: NodeId, to: NodeId) -> NodeId | None:
         return to
 

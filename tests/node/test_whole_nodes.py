@@ -16,7 +16,7 @@ from peerlock.sim.cluster import KINDS, Broken, Plan, run
 from peerlock.sim.cluster.planted import PLANTED
 from peerlock.sim.cluster.seeds import PLANS, Job, explore
 
-SEEDS = {"host": 100, "static": 40, "voters": 40, "store": 80}
+SEEDS = {"host": 100, "attached": 60, "static": 40, "voters": 40, "store": 80}
 FAULTS = {kind: set(KINDS[kind].nemesis.faults) for kind in PLANS}
 NEVER = {"voters": {"store away"}, "store": {fault for fault in FAULTS["store"] if "voter" in fault}}
 RARE = {"few voters for good"}
@@ -30,6 +30,14 @@ def test_seeds(algorithm: str, registry: str) -> None:
         found = run(seed, plan)
         assert found.grants >= 200
         assert sum(found.faults.values()) >= 5
+
+
+@pytest.mark.parametrize(
+    ("seed", "algorithm"),
+    [(2550, "ricart-agrawala-token"), (5667, "helary-plouzeau-raynal")],  # a token whose owner has not heard who waits
+)
+def test_seeds_that_found_something(seed: int, algorithm: str) -> None:
+    assert not explore(Job(seed, registry="attached", algorithm=algorithm)).problem
 
 
 @pytest.mark.parametrize("registry", PLANS)

@@ -24,6 +24,8 @@ class Signal(Ask, frozen=True, tag=1):
 class Token(Grant, frozen=True, tag=2):
     """The token, to the left."""
 
+    is_token: ClassVar[bool] = True
+
 
 Message: TypeAlias = Signal | Token
 

@@ -61,6 +61,8 @@ class Req(Ask, frozen=True, tag=1):
 class Token(Grant, frozen=True, tag=2):
     """token(lud, elec): on its way to elec."""
 
+    is_token: ClassVar[bool] = True
+
     lud: Book[int]
     elec: NodeId
 

@@ -14,7 +14,7 @@ Where requests come one at a time from nodes chosen evenly, an entry costs H(N-1
 
 from __future__ import annotations
 
-from typing import Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, State
 
@@ -30,6 +30,8 @@ class Request(Ask, frozen=True, tag=1):
 
 class Token(Grant, frozen=True, tag=2):
     """token."""
+
+    is_token: ClassVar[bool] = True
 
 
 Message: TypeAlias = Request | Token

@@ -27,6 +27,8 @@ class Request(Ask, frozen=True, tag=3):
 class Token(Grant, frozen=True, tag=4):
     """TOKEN(token_data)."""
 
+    is_token: ClassVar[bool] = True
+
     token_data: Row
 
 

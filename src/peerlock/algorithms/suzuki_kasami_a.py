@@ -27,6 +27,8 @@ class Request(Ask, frozen=True, tag=1):
 class Privilege(Grant, frozen=True, tag=2):
     """PRIVILEGE(Q, LN)."""
 
+    is_token: ClassVar[bool] = True
+
     q: tuple[NodeId, ...]
     ln: Row
 

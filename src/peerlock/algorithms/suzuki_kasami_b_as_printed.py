@@ -12,7 +12,7 @@ does not say: a PRIVILEGE that arrives while P1 is not at its wait stays unread 
 
 from __future__ import annotations
 
-from typing import Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 from peerlock.contract import NOBODY, Ask, Grant, Inside, Members, Mode, NodeId, Out, Row, State, put, row
 from peerlock.errors import UsageError
@@ -26,6 +26,8 @@ class Request(Ask, frozen=True, tag=1):
 
 class Privilege(Grant, frozen=True, tag=2):
     """PRIVILEGE(Q, LN)."""
+
+    is_token: ClassVar[bool] = True
 
     q: tuple[NodeId, ...]
     ln: Row

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Registry = Annotated[
     str,
     typer.Option(
-        help="host (one machine), static (a fixed list), voters or store (many hosts, with leases), "
-        "leases (voters and store in turn)."
+        help="host (one machine), attached (one machine, processes attached to a host node), static (a fixed list), "
+        "voters or store (many hosts, with leases), leases (voters and store in turn)."
     ),
 ]
 

@@ -52,9 +52,9 @@ class ForgetsWhatCameEarly(ProcessLock):  # 4
 
 
 class AcceptsANumberTwice(ProcessLock):  # 5
-    def arrive(self, number: Number, end: int, keep: bool, chain: Chain = ()) -> None:
+    def arrive(self, number: Number, end: int, keep: bool, chain: Chain = (), mode: Mode = "write") -> None:
         self.last = min(self.last, number - 1)
-        super().arrive(number, end, keep, chain)
+        super().arrive(number, end, keep, chain, mode)
 
 
 class GrantsANewNumber(HostLock):  # 6
@@ -163,3 +163,18 @@ class GrantsNothingAgain(HostLock):  # 13
     def died(self, process: ProcessId) -> None:
         self.handed_over = None
         super().died(process)
+
+
+class EntersInItsOwnMode(ProcessLock):  # 14
+    def arrive(self, number: Number, end: int, keep: bool, chain: Chain = (), mode: Mode = "write") -> None:
+        super().arrive(number, end, keep, chain, self.mode)
+
+
+class TakesANumberUnderWayForGone(HostLock):  # 15
+    def compare(self, process: ProcessId, report: Report) -> None:
+        super().compare(process, Report(report.number, last=self.owners.get(process, 0)))
+
+
+class SaysNothingAgain(HostLock):  # 15
+    def tell_again(self, process: ProcessId) -> None:
+        pass

@@ -13,7 +13,7 @@ from msgspec import Struct
 from peerlock.check.properties import finding
 from peerlock.check.protocols import attached, host, host_mutants, static, store
 from peerlock.check.protocols import quorum as consensus
-from peerlock.check.protocols.attached import AttachedGroup
+from peerlock.check.protocols.attached import AttachedGroup, Wish
 from peerlock.check.protocols.attached import Budget as Faults
 from peerlock.check.protocols.quorum import Group as Voters
 from peerlock.check.protocols.static import Budget, StaticGroup
@@ -38,6 +38,7 @@ def _a_list(kind: type[StaticMember], budget: Budget, names: tuple[str, ...] = _
 
 _WRITERS: tuple[Mode, ...] = ("write", "write", "write")
 _PAIR: tuple[Mode, ...] = ("write", "write")
+_EITHER: tuple[Wish, ...] = ("either", "either")
 _READERS: tuple[Mode, ...] = ("read", "read", "write")
 _SILENT = Faults(entries=2, host_crashes=1, silences=1)
 
@@ -98,6 +99,15 @@ CLEAN = (
              AttachedGroup(_PAIR, Faults(host_crashes=1, silences=1))),
     Explored("attached: 2 readers, a writer, one crashes, one is revoked",
              AttachedGroup(_READERS, Faults(crashes=1, revocations=1))),
+    Explored("attached: 3 processes, a connection ends", AttachedGroup(_WRITERS, Faults(cuts=1))),
+    Explored("attached: 2 processes, a connection ends, a caller gives up, successors that do not wait",
+             AttachedGroup(_PAIR, Faults(cancels=1, guesses=1, cuts=1))),
+    Explored("attached: 2 processes, a connection ends, the host node crashes, other hosts ask",
+             AttachedGroup(_PAIR, Faults(host_crashes=1, recalls=1, cuts=1))),
+    Explored("attached: 2 processes that read or write, callers give up, two entries",
+             AttachedGroup(_EITHER, Faults(entries=2, cancels=1))),
+    Explored("attached: 2 processes that read or write, the host node crashes, successors that do not wait",
+             AttachedGroup(_EITHER, Faults(host_crashes=1, guesses=1))),
 )  # fmt: skip
 
 DEEP = (
@@ -124,6 +134,8 @@ DEEP = (
              AttachedGroup(_READERS, Faults(host_crashes=1, silences=1))),
     Explored("attached: 2 processes, every fault",
              AttachedGroup(_PAIR, Faults(entries=2, crashes=1, host_crashes=1, revocations=1, silences=1))),
+    Explored("attached: 2 processes that read or write, callers give up, the host node crashes, one is silent",
+             AttachedGroup(_EITHER, Faults(entries=2, cancels=1, host_crashes=1, silences=1))),
 )  # fmt: skip
 
 BROKEN: dict[str, AttachedGroup] = {
@@ -158,6 +170,12 @@ BROKEN: dict[str, AttachedGroup] = {
     "a late report counts": AttachedGroup(_PAIR, _SILENT, host=broken.IgnoresALateReport),
     "a revoked number is returned": AttachedGroup(_PAIR, Faults(entries=2, revocations=1), process=broken.AsksWithoutReturning),
     "a hand-over may die with its process": AttachedGroup(_PAIR, Faults(crashes=1), host=broken.GrantsNothingAgain),
+    "a number under way is revoked before it is taken for gone":
+        AttachedGroup(_PAIR, Faults(entries=2, cuts=1), host=broken.TakesANumberUnderWayForGone),
+    "what was said to a connection that has ended is said again":
+        AttachedGroup(_PAIR, Faults(cuts=1), host=broken.SaysNothingAgain),
+    "what a caller may do is what its number says":
+        AttachedGroup(_EITHER, Faults(entries=2, cancels=1), process=broken.EntersInItsOwnMode),
 }  # fmt: skip
 
 MUTANTS = (

@@ -1,10 +1,11 @@
 """The local protocol in every interleaving: the very `HostLock` and `ProcessLock` that ship.
 
-Two or three processes of one host want one lock. Messages of one connection stay in order;
-connections are as slow as they like. A process marks its page and looks at it in two steps, and so
-does the host node. Processes crash, at any step, and what they have not yet sent is lost; callers
-give up; the host node crashes and a new one begins a generation; it takes a process for stuck; other
-hosts ask for the lock. Looked at in every state:
+Two or three processes of one host want one lock, to read or to write, or now one and now the other.
+Messages of one connection stay in order; connections are as slow as they like, and end with what is
+under way. A process marks its page and looks at it in two steps, and so does the host node.
+Processes crash, at any step, and what they have not yet sent is lost; callers give up; the host node
+crashes and a new one begins a generation; it takes a process for stuck; other hosts ask for the
+lock. Looked at in every state:
 
 - *mutual exclusion*: a writer is alone, by what the processes themselves believe;
 - *fences increase*: each entry has a larger fence than all earlier ones that exclude it;
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from copy import copy
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ from peerlock.node.attached.process import ProcessLock
 
 GENERATION = 1000  # numbers in each
 Said: TypeAlias = "tuple[int, FromHost | Hand | None]"  # to a process: the generation; None: it begins
+Wish: TypeAlias = "Mode | Literal['either']"
 Channel: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 
@@ -47,12 +49,13 @@ class Budget(Struct, frozen=True):
     silences: int = 0  # processes that a new host node reads
     recalls: int = 0  # by other hosts
     guesses: int = 0  # successors that do not wait
+    cuts: int = 0  # connections that end, with what is under way, and are made again
 
 
 class AttachedGroup(Struct, frozen=True):
     """What is explored."""
 
-    modes: tuple[Mode, ...] = ("write", "write")  # of each process
+    modes: tuple[Wish, ...] = ("write", "write")  # of each process
     budget: Budget = Budget()
     block: int = 1  # fences of a number
     host: type[HostLock] = HostLock
@@ -63,6 +66,7 @@ class Process(Struct):
     lock: ProcessLock
     entries: int
     inside: Number = 0  # on its page
+    mode: Mode = "write"  # beside it
     revoked: Number = 0  # written for it by the host node
     key: int = 0
 
@@ -83,7 +87,7 @@ class State(Struct):
     to_process: tuple[Channel, ...]
     hands: tuple[tuple[Channel, ...], ...]  # hands[p][q]: from p to q
     budget: Budget
-    pages: tuple[Number, ...] = ()  # of the dead: what is marked
+    pages: tuple[tuple[Number, Mode], ...] = ()  # of the dead: what is marked
     fences: tuple[int, int] = (0, 0)  # the largest one of a writer, and of all
     wrong: str | None = None
 
@@ -125,7 +129,7 @@ class Turn:
         return True
 
     def mark(self, number: Number) -> None:
-        self.process.inside = number
+        self.process.inside, self.process.mode = number, self.process.lock.given
 
     def accepted(self, number: Number) -> None:
         """What a process has accepted only tells the host node when it need not wait."""
@@ -180,7 +184,7 @@ def rekeyed(what: P) -> P:
     if isinstance(what, Host):
         what.key = hash((what.lock.key(), what.generation, what.made, what.inbox, what.noticed))
     else:
-        what.key = hash((what.lock.key(), what.entries, what.inside, what.revoked))
+        what.key = hash((what.lock.key(), what.entries, what.inside, what.mode, what.revoked))
     return what
 
 
@@ -193,11 +197,12 @@ class AttachedExplorer(BreadthFirst[State]):
     def first(self) -> State:
         group, count = self.group, len(self.group.modes)
         nothing: Any = None
+        unmarked: tuple[Number, Mode] = (0, "write")
         empty: tuple[Channel, ...] = ((),) * count
         host = Host(group.host(nothing), 1, empty)
         host.lock.has = True
         processes = tuple(rekeyed(Process(group.process(nothing, at), group.budget.entries)) for at in range(count))
-        return State(processes, (rekeyed(host),), 1, empty, (empty,) * count, group.budget, pages=(0,) * count)
+        return State(processes, (rekeyed(host),), 1, empty, (empty,) * count, group.budget, pages=(unmarked,) * count)
 
     def key(self, state: State) -> Hashable:
         return (
@@ -223,10 +228,11 @@ class AttachedExplorer(BreadthFirst[State]):
         budget = state.budget
         match process.lock.at:
             case "idle" if process.entries:
-                turn = Turn(self, state, at)
-                turn.process.entries -= 1
-                turn.process.lock.request(self.group.modes[at])
-                yield turn.done(), True
+                for mode in self.modes_of(at):
+                    turn = Turn(self, state, at)
+                    turn.process.entries -= 1
+                    turn.process.lock.request(mode)
+                    yield turn.done(), True
             case "want" if budget.cancels:
                 turn = Turn(self, state, at)
                 turn.process.lock.cancel()
@@ -241,6 +247,10 @@ class AttachedExplorer(BreadthFirst[State]):
                     yield turn.done(), False
         if budget.crashes:
             yield from self.crash(state, at, process)
+
+    def modes_of(self, at: int) -> tuple[Mode, ...]:
+        mode = self.group.modes[at]
+        return ("read", "write") if mode == "either" else (mode,)
 
     def looks(self, state: State, at: int, process: Process) -> State:
         turn = Turn(self, state, at)
@@ -275,7 +285,8 @@ class AttachedExplorer(BreadthFirst[State]):
         generation, message = said
         if message is None:
             turn = Turn(self, state, at)
-            turn.send(turn.process.lock.begin(generation))
+            if generation >= process.lock.generation:  # a process does not go back to an older host node
+                turn.send(turn.process.lock.begin(generation))
             yield turn.done()
             return
         # Whether a successor can be reached matters only if it hands over now: both ways are tried.
@@ -295,7 +306,7 @@ class AttachedExplorer(BreadthFirst[State]):
         after = replace(
             state,
             processes=with_item(state.processes, at, None),
-            pages=with_item(state.pages, at, process.inside),
+            pages=with_item(state.pages, at, (process.inside, process.mode)),
             to_process=with_item(state.to_process, at, ()),
             budget=budget,
             hands=tuple(with_item(row, at, ()) for row in state.hands),
@@ -314,6 +325,8 @@ class AttachedExplorer(BreadthFirst[State]):
                 turn.host.inbox = with_item(host.inbox, at, channel[1:])
                 turn.host.lock.hear(at, channel[0])
                 yield turn.done(), False
+            if process is not None and state.budget.cuts and process.lock.generation == host.generation:
+                yield self.cut(state, number, at), True
             if process is None and at not in host.noticed:
                 turn = HostTurn(self, state, number)
                 turn.host.noticed |= {at}
@@ -321,7 +334,8 @@ class AttachedExplorer(BreadthFirst[State]):
                 turn.host.lock.died(at)
                 yield turn.done(), False
             yield from self.suspicions(state, number, host, at)
-            if state.budget.guesses and host.lock.has and host.lock.owners and host.lock.mode == "write":
+            sure = host.lock.has and host.lock.owners and not host.lock.unresolved and host.lock.mode == "write"
+            if state.budget.guesses and sure:
                 turn = HostTurn(self, state, number)
                 turn.state.budget = replace(state.budget, guesses=state.budget.guesses - 1)
                 turn.host.lock.append([at, (at + 1) % len(state.processes)])
@@ -340,12 +354,22 @@ class AttachedExplorer(BreadthFirst[State]):
             budget = replace(state.budget, host_crashes=state.budget.host_crashes - 1)
             yield replace(state, hosts=hosts, budget=budget), True
 
+    def cut(self, state: State, number: int, at: int) -> State:
+        host = state.hosts[number]
+        channel = tuple(said for said in state.to_process[at] if said[0] != host.generation)
+        return replace(
+            state,
+            hosts=with_item(state.hosts, number, rekeyed(replace(host, inbox=with_item(host.inbox, at, ())))),
+            to_process=with_item(state.to_process, at, (*channel, (host.generation, None))),
+            budget=replace(state.budget, cuts=state.budget.cuts - 1),
+        )
+
     def suspicions(self, state: State, number: int, host: Host, at: int) -> Iterator[tuple[State, bool]]:
         budget, lock, process = state.budget, host.lock, state.processes[at]
         if at in lock.revoking or at in lock.reading:
             turn = HostTurn(self, state, number)
-            inside = process.inside if process is not None else state.pages[at]
-            turn.host.lock.found(at, inside, self.group.modes[at])
+            inside, mode = (process.inside, process.mode) if process is not None else state.pages[at]
+            turn.host.lock.found(at, inside, mode)
             yield turn.done(), False
         elif budget.revocations and at in lock.owners and lock.is_waited_for():
             turn = HostTurn(self, state, number)
@@ -374,9 +398,7 @@ class AttachedExplorer(BreadthFirst[State]):
 
     def violated(self, state: State) -> str | None:
         inside = [
-            self.group.modes[at]
-            for at, process in enumerate(state.processes)
-            if process is not None and process.lock.at == "inside"
+            process.lock.mode for process in state.processes if process is not None and process.lock.at == "inside"
         ]
         if len(inside) > 1 and "write" in inside:
             return "mutual exclusion"

@@ -64,4 +64,9 @@ The rules, by their numbers in the code. `check/protocols/attached.py` explores 
 13. When a process dies, the owner is granted its number again if another process handed it over:
     the hand-over may have died with that process. A successor that becomes the owner without a
     hand-over is told which ones come after it.
+14. What a caller may do under a number, the number says, not the caller. A number for reading that
+    arrives when the callers have given up and a writer waits is returned, and asked for again. A
+    reader under a number for writing has the lock for itself.
+15. A report says which number arrived last. A number of the process that is larger may be under way,
+    and is revoked before it is taken for gone; a smaller one that the process has no more is gone.
 """

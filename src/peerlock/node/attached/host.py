@@ -279,10 +279,38 @@ class HostLock:
     def reported(self, process: ProcessId, report: Report) -> None:
         if process in self.unresolved:
             self.resolved(process, report.number, report.mode)
-        elif process in self.owners and report.number != self.owners[process]:
-            self.ended(process)  # it was read, and has left since
+        else:
+            self.compare(process, report)
+        self.queue = tuple(entry for entry in self.queue if entry[0] != process)
         if report.wants is not None:
             self.want(process, report.wants)
+
+    def compare(self, process: ProcessId, report: Report) -> None:
+        """15: the process was known. It was read, or its earlier connection has ended with what was
+        under way.
+        """
+        for named in reversed(self.named):
+            if named.process == process and named.number <= report.last:
+                self.has_it(process, named.number)
+                break
+        number = self.owners.get(process)
+        if number is not None and number > report.last:
+            self.revoke(process)  # it may be under way, from another process, or may have been lost
+        elif number is not None and number != report.number:
+            self.ended(process)
+        self.tell_again(process)
+
+    def tell_again(self, process: ProcessId) -> None:
+        """What comes after the numbers of that process."""
+        if process in self.owners and self.recalled:
+            self.out.send(process, Recall(self.owners[process]))
+        numbers = [
+            self.owners.get(process, 0),
+            *(named.number if named.process == process else 0 for named in self.named),
+        ]
+        for place, number in enumerate(numbers):
+            if number and self.named[place:]:
+                self.out.send(process, Successors(number, chain_of(self.named[place:])))
 
     def resolved(self, process: ProcessId, number: Number, mode: Mode) -> None:
         """10: the largest number owns the lock."""

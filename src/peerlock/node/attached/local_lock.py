@@ -197,7 +197,7 @@ class Output:
 
     def mark(self, number: Number) -> None:
         lock = self.local_lock
-        lock.page.inside[lock.slot] = marked(number, lock.process_lock.mode)
+        lock.page.inside[lock.slot] = marked(number, lock.process_lock.given)
 
     def accepted(self, number: Number) -> None:
         lock = self.local_lock

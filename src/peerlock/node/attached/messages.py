@@ -46,11 +46,12 @@ class Passed(Struct, frozen=True, array_like=True, tag=3):
 
 
 class Report(Struct, frozen=True, array_like=True, tag=4):
-    """To a new generation: what this process has, and what it waits for."""
+    """The first word about a lock on a connection: what this process has, and what it waits for."""
 
     number: Number = 0
     mode: Mode = "write"  # of the number
     wants: Mode | None = None
+    last: Number = 0  # the largest number that has arrived
 
 
 class Granted(Struct, frozen=True, array_like=True, tag=5):

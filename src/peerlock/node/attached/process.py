@@ -58,6 +58,7 @@ class ProcessLock:
         "end",
         "expected",
         "generation",
+        "given",
         "keep",
         "last",
         "me",
@@ -73,6 +74,7 @@ class ProcessLock:
         self.at: At = "idle"
         self.mode: Mode = "write"  # of the request
         self.number: Number = 0  # that this process has; 0: none
+        self.given: Mode = "write"  # in which mode it has the number
         self.used = self.end = 0  # fences under the number: the last one, and the largest
         self.keep = True
         self.chain: Chain = ()  # the processes that come after, as far as they are known
@@ -90,7 +92,7 @@ class ProcessLock:
     def key(self) -> tuple[object, ...]:
         return (
             self.at, self.mode, self.number, self.used, self.end, self.keep, self.chain, self.recalled, self.last,
-            self.early, self.generation, self.expected,
+            self.early, self.generation, self.expected, self.given,
         )  # fmt: skip
 
     # -- callers -----------------------------------------------------------------------------------------
@@ -165,18 +167,21 @@ class ProcessLock:
     def forget(self) -> None:
         self.number, self.chain, self.recalled, self.keep = 0, (), False, True
 
-    def arrive(self, number: Number, end: int, keep: bool, chain: Chain = ()) -> None:
+    def arrive(self, number: Number, end: int, keep: bool, chain: Chain = (), mode: Mode = "write") -> None:
         if number <= self.last:  # 5
             return
         self.last = number
-        self.number, self.used, self.end, self.keep = number, number - 1, end, keep
+        self.number, self.used, self.end, self.keep, self.given = number, number - 1, end, keep, mode
         self.chain = chain
         self.out.accepted(number)
         early, self.early = self.early, ()
         for said in early:  # 4
             if said.number >= number:
                 self.take(said)
-        if self.at == "want":
+        if self.at == "want" and mode != self.mode == "write":  # 14
+            self.give_back()
+            self.out.send(Want(self.mode))
+        elif self.at == "want":
             self.enter()
         elif self.number:
             self.pass_on(wanted=False)
@@ -193,7 +198,7 @@ class ProcessLock:
             return
         match message:
             case Granted():
-                self.arrive(message.number, message.end, message.keep)
+                self.arrive(message.number, message.end, message.keep, (), message.mode)
             case Revoked():
                 self.on_revoked(message.number)
             case Successors() | Recall():
@@ -221,11 +226,11 @@ class ProcessLock:
             self.forget()
 
     def begin(self, generation: int) -> Report:
-        """9: a new generation."""
-        self.generation = generation
-        self.chain, self.recalled, self.early, self.expected = (), False, (), 0
-        mode = self.mode if self.at in ("entering", "inside") else "write"
-        return Report(self.number, mode, self.mode if self.at == "want" else None)
+        """9: a new generation; or a new connection to the same one, which has lost what was under way."""
+        if generation != self.generation:
+            self.generation = generation
+            self.chain, self.recalled, self.early, self.expected = (), False, (), 0
+        return Report(self.number, self.given, self.mode if self.at == "want" else None, self.last)
 
 
 __all__ = ["At", "ProcessLock", "ProcessOutput"]

@@ -42,7 +42,7 @@ class SharedLock(HostLock):
     """One lock, its numbers, and its ticket."""
 
     __slots__ = (
-        "eager", "fences", "granted_to", "name", "seen", "seen_at", "sharing", "since", "stuck", "ticket", "turns", "waits",
+        "eager", "fences", "granted_to", "name", "seen", "seen_at", "sharing", "since", "ticket", "turns", "waits",
     )  # fmt: skip
 
     def __init__(self, name: str, sharing: Sharing, living: frozenset[ProcessId] = frozenset()) -> None:
@@ -59,7 +59,6 @@ class SharedLock(HostLock):
         # How often in a row a process used what it was given and asked again; the one that was named
         # last comes last.
         self.eager: dict[ProcessId, int] = {}
-        self.stuck: set[ProcessId] = set()  # they did not take what they were given
 
     # -- what the protocol asks for --------------------------------------------------------------------
 
@@ -115,10 +114,11 @@ class SharedLock(HostLock):
         self.sharing.touched[self] = None
 
     def serve(self) -> None:
-        if self.turns <= 0 or (self.turns < inf and not self.queue and not self.named):
-            self.asked = True
         super().serve()
-        if len(self.named) < LOW and self.turns == inf and self.owners and self.has:
+        if not self.asked and (self.turns <= 0 or (self.turns < inf and not self.queue and not self.named)):
+            self.asked = True  # by other hosts: no process of this one that waited is left
+            super().serve()
+        if len(self.named) < LOW and self.turns == inf and self.owners and self.has and not self.unresolved:
             likely = self.likely_next()
             if likely:
                 self.name_successors()

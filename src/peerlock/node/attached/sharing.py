@@ -52,6 +52,8 @@ class Attached:
 
 
 class Sharing:
+    lock_of = SharedLock
+
     def __init__(self, core: Core, pages: Pages, generation: int = 0) -> None:
         self.core, self.pages, self.generation = core, pages, generation
         self.processes: dict[ProcessId, Attached] = {}
@@ -105,7 +107,7 @@ class Sharing:
 
     def adopt(self, now: float) -> None:
         """The locks that processes have had from an earlier generation are this member's, before it is
-        in a view: its first report says so.
+        in a view: its first report says so. Numbers can be made when the first epoch has started.
         """
         self.core.table.now = now
         for lock in self.locks.values():
@@ -116,7 +118,6 @@ class Sharing:
             lock.ticket = ticket = HostTicket()
             ticket.shared, ticket.local_lock, ticket.state, ticket.since = lock, local_lock, HELD, now
             local_lock.want, local_lock.has, local_lock.holder = "write", True, ticket
-            lock.has = True
 
     def died(self, process: ProcessId, now: float) -> None:
         """The kernel says so, or it has left."""
@@ -184,7 +185,7 @@ class Sharing:
     def lock(self, name: str) -> SharedLock:
         found = self.locks.get(name)
         if found is None:
-            found = self.locks[name] = SharedLock(name, self, frozenset(self.unresolved))
+            found = self.locks[name] = self.lock_of(name, self, frozenset(self.unresolved))
         return found
 
     def take_from_the_idle(self, lock: SharedLock) -> None:
@@ -222,7 +223,11 @@ class Sharing:
 
     def touch_all(self, now: float) -> None:
         """A new epoch has started."""
+        self.core.table.now = now
         self.touched = dict.fromkeys(self.locks.values())
+        for lock in list(self.locks.values()):
+            if not lock.has and lock.ticket is not None and lock.ticket.state == HELD:
+                self.gained(lock)  # it was taken over
         self.settle(now)
 
     def look_at(self, lock: SharedLock, now: float) -> None:
@@ -298,6 +303,7 @@ class Sharing:
         elif lock.seen != (process, number):
             lock.seen, lock.seen_at = (process, number), now
         elif now - lock.seen_at >= GRACE_S:
+            lock.eager.pop(process, None)  # it does not take what it is given
             lock.revoke(process)
 
     def status(self, now: float) -> Iterator[LockStatus]:

@@ -326,6 +326,10 @@ class LocalLock(ToldToTheSuccessor):
             if self.holder is not None and self.holder.lends:
                 self.table.effects.append(OthersAsk(self.holder))
         self.receive(source, clock, message, self)
+        if isinstance(message, Grant) and message.is_token:
+            self.others_ask = (
+                True  # they may: some algorithms take a token round in another order than that of requests
+            )
         if self.at == "asked":
             self.table.effects.append(MaySpin(self))
         elif not self.has:  # else there is nothing to agree upon

@@ -55,6 +55,9 @@ class HostRegistry(Registry):
     def join(self) -> None:
         self.world.later(self.world.delay(), lambda: self.process.do(self.change))
 
+    def lives(self, peer: Peer) -> bool:
+        return self.host.lives(peer)
+
     def forget(self) -> None:
         self.host.forget(self.process.peer)
 
@@ -63,7 +66,7 @@ class HostRegistry(Registry):
 
     def look(self, peer: Peer) -> None:
         self.learn()
-        if not self.host.lives(peer):
+        if not self.lives(peer):
             self.change()
 
     def confirms(self, view: View) -> bool:
@@ -89,7 +92,7 @@ class HostRegistry(Registry):
             return  # it was excluded, and joins again as another incarnation
         if not process.leaving:
             host.present[process.peer] = None
-        members = tuple(sorted(peer for peer in host.present if host.lives(peer) and peer not in without))
+        members = tuple(sorted(peer for peer in host.present if self.lives(peer) and peer not in without))
         if members and (members != host.members or even_if_the_same):
             host.epoch, host.members = host.epoch + 1, members
             for peer in [peer for peer in host.present if peer not in members]:
@@ -97,7 +100,10 @@ class HostRegistry(Registry):
         self.learn()
 
     def suspect(self, peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
-        without = tuple(peer for peer in peers if not self.host.lives(peer) or peer not in self.host.holding)
+        def is_idle(peer: Peer) -> bool:
+            return self.world.by_peer[peer].alive and peer not in self.host.holding
+
+        without = tuple(peer for peer in peers if not self.lives(peer) or is_idle(peer))
         for peer in without:
             suspect = self.world.by_peer[peer]
             is_well = suspect.alive and not suspect.leaving and not suspect.paused

@@ -116,10 +116,10 @@ class Nemesis:
 
 
 class HostNemesis(Nemesis):
-    faults = (
+    faults: tuple[str, ...] = (
         "crash", "restart", "join", "leave", "pause", "reset", "reset in a frame", "slow link", "gave up", "renewal",
     )  # fmt: skip
-    kinds = ("crash", "join", "leave", "pause", "reset", "reset", "slow link", "renewal")
+    kinds: tuple[str, ...] = ("crash", "join", "leave", "pause", "reset", "reset", "slow link", "renewal")
     pauses_s = (0.01, 0.1, 4.0, 6.0)  # now and then for so long that it is excluded, if it is idle
 
     def restart(self, process: Process) -> None:

@@ -15,24 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from peerlock.node.peer import Peer
 
 if TYPE_CHECKING:
-    from peerlock.sim.cluster.process import Process
     from peerlock.sim.cluster.world import World
-
-
-class Link:
-    """Two ends and what is under way between them."""
-
-    __slots__ = ("deaf", "delay", "dialled", "due", "ends", "halves", "refused", "up")
-
-    def __init__(self, a: Process, b: Process, dialled: Peer) -> None:
-        self.ends = (a, b)
-        self.dialled = dialled  # by the first
-        self.up = True
-        self.deaf = [False, False]  # nothing arrives at this end any more
-        self.refused = [False, False]  # and what has arrived is not read
-        self.due = [0.0, 0.0]  # when the last thing that was written to an end arrives
-        self.halves: list[bytearray] = [bytearray(), bytearray()]  # arrived at an end, not yet a frame
-        self.delay = 1.0
 
 
 class Site(Protocol):
@@ -42,6 +25,33 @@ class Site(Protocol):
     def site(self) -> str: ...
 
     def do(self, act: Callable[[], object]) -> None: ...
+
+
+class End(Site, Protocol):
+    """Of a link."""
+
+    @property
+    def name(self) -> str: ...
+
+    def arrives(self, link: Link, side: int, data: bytes) -> None: ...
+
+    def ended(self, link: Link) -> None: ...
+
+
+class Link:
+    """Two ends and what is under way between them."""
+
+    __slots__ = ("deaf", "delay", "dialled", "due", "ends", "halves", "refused", "up")
+
+    def __init__(self, a: End, b: End, dialled: Peer) -> None:
+        self.ends: tuple[End, End] = (a, b)
+        self.dialled = dialled  # by the first
+        self.up = True
+        self.deaf = [False, False]  # nothing arrives at this end any more
+        self.refused = [False, False]  # and what has arrived is not read
+        self.due = [0.0, 0.0]  # when the last thing that was written to an end arrives
+        self.halves: list[bytearray] = [bytearray(), bytearray()]  # arrived at an end, not yet a frame
+        self.delay = 1.0
 
 
 class Network:
@@ -89,12 +99,12 @@ class Network:
 
     # -- links -------------------------------------------------------------------------------------------
 
-    def connect(self, a: Process, b: Process, dialled: Peer) -> Link:
+    def connect(self, a: End, b: End, dialled: Peer) -> Link:
         link = Link(a, b, dialled)
         self.links[link] = None
         return link
 
-    def transmit(self, link: Link, source: Process, data: bytes) -> None:
+    def transmit(self, link: Link, source: End, data: bytes) -> None:
         if not link.up:
             return
         world = self.world
@@ -131,7 +141,7 @@ class Network:
         link.deaf[side] = True
         end.do(lambda: end.ended(link))
 
-    def cut_all(self, process: Process) -> None:
+    def cut_all(self, process: End) -> None:
         for link in [link for link in self.links if process in link.ends]:
             self.cut(link)
 

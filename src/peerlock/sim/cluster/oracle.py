@@ -20,6 +20,7 @@ from peerlock.sim.cluster.plan import Broken
 from peerlock.sim.cluster.users import User, Wish
 
 if TYPE_CHECKING:
+    from peerlock.sim.cluster.attached import AttachedProcess
     from peerlock.sim.cluster.process import Process
     from peerlock.sim.cluster.world import World
 
@@ -69,8 +70,11 @@ class Oracle:
 
     def waiting(self) -> list[User]:
         return [
-            user for process in self.world.processes if process.alive for user in process.users if user.wish is not None
+            user for process in self.everybody() if process.alive for user in process.users if user.wish is not None
         ]
+
+    def everybody(self) -> list[Process | AttachedProcess]:
+        return [*self.world.processes, *self.world.others]
 
     def describe_waiting(self) -> str:
         return ", ".join(f"{user.process.name} for {user.lock}" for user in self.waiting())
@@ -81,6 +85,15 @@ class Oracle:
     def at_the_end(self) -> None:
         if self.waiting():
             raise Broken(f"the faults have stopped and these wait for ever: {self.describe_waiting()}")
+
+
+class AttachedOracle(Oracle):
+    """A host node that is stopped at the end of a run, and was given up, keeps its timers."""
+
+    def has_seen_enough(self) -> bool:
+        if self.world.now - self.world.calm_since > HEALED_S:
+            self.at_the_end()
+        return not any(wants(process) for process in self.everybody() if process.alive)
 
 
 class StaticOracle(Oracle):
@@ -209,10 +222,10 @@ class LeaseOracle(Oracle):
         return sum(number <= other.acknowledged for number, _, _, _ in process.core.links.sessions[peer].kept)
 
 
-def lease_left(process: Process) -> float:
+def lease_left(process: Process | AttachedProcess) -> float:
     return process.core.deadline.until - process.now
 
 
-def wants(process: Process) -> bool:
+def wants(process: Process | AttachedProcess) -> bool:
     """Does any user of it still want something?"""
     return any(not user.stopped or user.wish is not None for user in process.users)

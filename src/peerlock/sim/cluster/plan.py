@@ -7,6 +7,7 @@ from collections import Counter
 from msgspec import Struct
 
 from peerlock.errors import PeerlockError
+from peerlock.node.attached.sharing import Sharing
 from peerlock.node.core import Core
 from peerlock.node.membership.lease import Lease
 from peerlock.node.membership.static import StaticMember
@@ -42,6 +43,18 @@ class Plan(Struct, frozen=True):
     @property
     def pace(self) -> float:
         return self.pace_s or self.delay_s
+
+
+class AttachedPlan(Plan, frozen=True):
+    """One host, with a host node, processes that are attached to it, and members beside it."""
+
+    registry: str = "attached"
+    attached: int = 5
+    nodes: int = 2
+    most: int = 4
+    sharing: type[Sharing] = Sharing
+    members_wait: bool = True  # for the next host node, if one is dead
+    silence_is_death: bool = False  # a process whose connection has ended is taken for dead
 
 
 class StaticPlan(Plan, frozen=True):

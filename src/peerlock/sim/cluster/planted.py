@@ -11,7 +11,7 @@ HeedsALateFarewell.
 
 from __future__ import annotations
 
-from peerlock.mutants import quorum, sessions, static, store, views
+from peerlock.mutants import quorum, sessions, sharing, static, store, views
 from peerlock.mutants.nodes import (
     BelievesAtOnce,
     DeliversWhatWaited,
@@ -21,7 +21,7 @@ from peerlock.mutants.nodes import (
     TellsTheSuccessorAlone,
     core_with,
 )
-from peerlock.sim.cluster.plan import LeasedPlan, Plan, StaticPlan
+from peerlock.sim.cluster.plan import AttachedPlan, LeasedPlan, Plan, StaticPlan
 
 PLANTED: dict[str, Plan] = {
     "no acknowledgement": Plan(core=core_with(session=sessions.KeepsNothing)),
@@ -61,5 +61,13 @@ PLANTED: dict[str, Plan] = {
     "list: an epoch is not durable": StaticPlan(static_member=static.UsesBeforeItIsDurable),
     "list: present nodes decide": StaticPlan(static_member=static.WaitsForNoNode),
     "list: an absent name stays absent": StaticPlan(static_member=static.TakesANameForAbsent),
+    "attached: members do not wait for the next host node": AttachedPlan(members_wait=False),
+    "attached: the end of a connection is a death": AttachedPlan(silence_is_death=True),
+    "attached: nothing is taken over": AttachedPlan(sharing=sharing.TakesNothingOver),
+    "attached: no report is waited for": AttachedPlan(sharing=sharing.WaitsForNoReport),
+    "attached: a silent process is not revoked": AttachedPlan(sharing=sharing.ReadsWithoutRevoking),
+    "attached: other hosts wait for idle processes": AttachedPlan(
+        sharing=sharing.KeepsTheLockInside, algorithm="ricart-agrawala-rw"
+    ),
     "list: a new link is told nothing": StaticPlan(static_member=static.TellsNothingOnANewLink),
 }

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from peerlock.node.wire_algorithms import ON_THE_WIRE
 from peerlock.parallel import spread
-from peerlock.sim.cluster.plan import HARMLESS, LeasedPlan, Plan, StaticPlan
+from peerlock.sim.cluster.plan import HARMLESS, AttachedPlan, LeasedPlan, Plan, StaticPlan
 from peerlock.sim.cluster.planted import PLANTED
 from peerlock.sim.cluster.world import run
 
 PLANS: dict[str, Plan] = {
-    "host": Plan(), "static": StaticPlan(), "voters": LeasedPlan(), "store": LeasedPlan(registry="store"),
+    "host": Plan(), "attached": AttachedPlan(),
+    "static": StaticPlan(), "voters": LeasedPlan(), "store": LeasedPlan(registry="store"),
 }  # fmt: skip
 KINDS = {**{name: (name,) for name in PLANS}, "leases": ("voters", "store")}
 FEW = 20  # seeds that are not worth more processes
@@ -32,10 +33,13 @@ class Job(Struct, frozen=True):
 
     def plan(self) -> Plan:
         plan = PLANTED[self.planted] if self.planted else PLANS[self.registry]
-        readers = self.algorithm.endswith("-rw")
-        return replace(
-            plan, algorithm=self.algorithm, nodes=self.nodes, most=self.nodes + 2, grants=self.grants, readers=readers
-        )
+        algorithm = plan.algorithm if self.planted and self.algorithm == Plan().algorithm else self.algorithm
+        readers = algorithm.endswith("-rw")
+        if isinstance(plan, AttachedPlan):
+            nodes = {"attached": self.nodes + 1}  # beside two members
+        else:
+            nodes = {"nodes": self.nodes, "most": self.nodes + 2}
+        return replace(plan, algorithm=algorithm, grants=self.grants, readers=readers, **nodes)
 
     def again(self) -> str:
         """The command that shows it once more."""

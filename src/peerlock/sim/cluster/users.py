@@ -11,6 +11,7 @@ from peerlock.node.locks.ticket import DONE, HELD, WAITING, Ticket
 from peerlock.node.wire_algorithms import wire_algorithm
 
 if TYPE_CHECKING:
+    from peerlock.sim.cluster.attached import AttachedProcess
     from peerlock.sim.cluster.process import Process
 
 
@@ -23,7 +24,7 @@ class Wish(Ticket):
 
 
 class User:
-    def __init__(self, process: Process, lock: str) -> None:
+    def __init__(self, process: Process | AttachedProcess, lock: str) -> None:
         self.process, self.lock = process, lock
         self.wish: Wish | None = None
         self.stopped = False  # nothing is wanted any more

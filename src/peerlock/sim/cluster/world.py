@@ -21,12 +21,13 @@ from msgspec import Struct
 
 from peerlock.node.peer import Peer
 from peerlock.node.wire import framed
+from peerlock.sim.cluster.attached import AttachedHost, AttachedNemesis, AttachedProcess
 from peerlock.sim.cluster.authority import LeaseAuthority
 from peerlock.sim.cluster.host import Host
 from peerlock.sim.cluster.lease_nemesis import LeaseNemesis
 from peerlock.sim.cluster.nemesis import HostNemesis, Nemesis
 from peerlock.sim.cluster.network import Network
-from peerlock.sim.cluster.oracle import LeaseOracle, Oracle, StaticOracle
+from peerlock.sim.cluster.oracle import AttachedOracle, LeaseOracle, Oracle, StaticOracle
 from peerlock.sim.cluster.plan import SERIOUS_FAULTS, Broken, Plan, Result
 from peerlock.sim.cluster.process import Clock, Process, Registry
 from peerlock.sim.cluster.static import FixedList, StaticNemesis
@@ -57,6 +58,7 @@ class Kind(Struct, frozen=True):
 _LEASES = Kind(LeaseAuthority, LeaseOracle, LeaseNemesis)
 KINDS = {
     "host": Kind(Host, Oracle, HostNemesis),
+    "attached": Kind(AttachedHost, AttachedOracle, AttachedNemesis),
     "static": Kind(FixedList, StaticOracle, StaticNemesis),
     "voters": _LEASES,
     "store": _LEASES,
@@ -73,6 +75,7 @@ class World:
         self.ids = 0
         self.by_peer: dict[Peer, Process] = {}
         self.processes: list[Process] = []
+        self.others: list[AttachedProcess] = []  # that are attached to a host node
         self.faults: Counter[str] = Counter()
         self.calm, self.calm_since = False, 0.0  # no more faults
         kind = KINDS[plan.registry]
@@ -117,7 +120,7 @@ class World:
         process = self.by_peer[peer]
         return process if process.alive and process.peer == peer else None
 
-    def end(self, process: Process) -> None:
+    def end(self, process: Process | AttachedProcess) -> None:
         """It is gone, with what it held."""
         process.alive = False
         process.registry.crashed()
