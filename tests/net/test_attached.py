@@ -85,6 +85,33 @@ def test_readers_share_and_writers_do_not(place: Path) -> None:
     asyncio.run(main())
 
 
+def test_the_smaller_priority_goes_first(place: Path) -> None:
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            nodes = [
+                await stack.enter_async_context(peerlock.join("g", dir=place, share="always", name=name))
+                for name in ("anna", "ben", "cleo", "dora")
+            ]
+            served = []
+
+            async def want(node: peerlock.Node, priority: int) -> None:
+                async with node.lock("x", priority=priority):
+                    served.append(node.name)
+
+            anna, ben, cleo, dora = nodes
+            for _ in range(2):
+                hold = await anna.lock("x", priority=5).acquire(timeout=5)
+                tasks = []
+                for node, priority in ((ben, 1000), (cleo, 100), (dora, 1)):
+                    tasks.append(asyncio.create_task(want(node, priority)))
+                    await asyncio.sleep(0.1)
+                hold.release()
+                await asyncio.wait_for(asyncio.gather(*tasks), 10)
+            assert served == ["dora", "cleo", "ben"] * 2
+
+    asyncio.run(main())
+
+
 def test_hand_overs_between_processes(place: Path) -> None:
     with attached(place, "anna", "ben", "cleo") as three:
         fences = []

@@ -32,7 +32,7 @@ ASLEEP_S = 0.0003  # a process that waits for longer sleeps, and is woken a turn
 
 
 class AttachedLock(LocalLock):
-    __slots__ = ("attached", "last_fence", "mark_word", "number", "page", "process_lock", "slot")
+    __slots__ = ("attached", "last_fence", "mark_word", "number", "page", "process_lock", "said_priority", "slot")
 
     def __init__(self, name: str, wire_algorithm: WireAlgorithm, table: AttachedTable, slot: int) -> None:
         super().__init__(name, wire_algorithm, table)
@@ -43,13 +43,20 @@ class AttachedLock(LocalLock):
         self.number = self.last_fence = self.mark_word = 0
 
     def opening(self) -> Open:
+        self.said_priority = self.priority
         return Open(self.slot, self.wire_algorithm.number, self.priority)
 
     # -- in the place of an algorithm ------------------------------------------------------------------
 
     def ask_at_once(self, mode: Mode) -> None:
         self.want, self.at, self.mode = mode, "asked", mode
+        if self.priority:
+            self.prefer()
         self.ask(self)
+
+    def prefer(self) -> None:
+        if self.priority != self.said_priority:
+            self.attached.say(self.name, self.opening())
 
     def ask(self, out: AnyOut) -> None:
         self.process_lock.request(self.mode)

@@ -42,7 +42,8 @@ class SharedLock(HostLock):
     """One lock, its numbers, and its ticket."""
 
     __slots__ = (
-        "eager", "fences", "granted_to", "name", "seen", "seen_at", "sharing", "since", "ticket", "turns", "waits",
+        "asked_before", "eager", "fences", "granted_to", "name", "places",
+        "seen", "seen_at", "sharing", "since", "ticket", "turns", "waits",
     )  # fmt: skip
 
     def __init__(self, name: str, sharing: Sharing, living: frozenset[ProcessId] = frozenset()) -> None:
@@ -56,9 +57,13 @@ class SharedLock(HostLock):
         self.seen_at = 0.0
         self.since = 0.0  # when the owner got it
         self.waits: dict[ProcessId, float] = {}  # since when a process waits
+        self.asked_before = 0
         # How often in a row a process used what it was given and asked again; the one that was named
         # last comes last.
         self.eager: dict[ProcessId, int] = {}
+        # Of a lock that is asked for with priorities, the place of each process in the queue: how many have asked before
+        # it, and its priority.
+        self.places: dict[ProcessId, int] = {}
 
     # -- what the protocol asks for --------------------------------------------------------------------
 
@@ -130,7 +135,7 @@ class SharedLock(HostLock):
         round among them without the host node.
         """
         eager = [process for process, times in self.eager.items() if times >= EAGER]
-        if len(eager) < 2 or self.mode != "write" or self.recalled:
+        if len(eager) < 2 or self.mode != "write" or self.recalled or self.places:
             return []
         return eager * max(2, min(ROUNDS, MOST_TURNS // len(eager)))
 
@@ -143,6 +148,7 @@ class SharedLock(HostLock):
 
     def died(self, process: ProcessId) -> None:
         self.eager.pop(process, None)
+        self.places.pop(process, None)
         super().died(process)
 
     def hear(self, process: ProcessId, message: ToHost) -> None:
@@ -153,6 +159,15 @@ class SharedLock(HostLock):
     def want(self, process: ProcessId, mode: Mode) -> None:
         self.waits[process] = self.sharing.core.table.now
         super().want(process, mode)
+        opened = self.sharing.processes[process].locks.get(self.name)
+        if self.places or (opened is not None and opened.priority):
+            self.asked_before += 1
+            self.places[process] = self.asked_before + (opened.priority if opened is not None else 0)
+            self.queue = tuple(sorted(self.queue, key=lambda entry: self.places.get(entry[0], 0)))
+
+    def may_succeed(self) -> bool:
+        """With priorities nobody is named ahead: a process that asks later may come before."""
+        return not self.places and super().may_succeed()
 
     def lose(self) -> None:
         """The group's lock is lost, and no process of this host has it any more."""

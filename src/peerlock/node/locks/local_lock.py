@@ -204,11 +204,15 @@ class LocalLock(ToldToTheSuccessor):
         sent, self.before = table.messages, self.algorithm.key() if self.quiet else None
         self.want, self.at, self.mode = mode, "asked", mode
         if self.priority:
-            self.algorithm.increment = self.priority
+            self.prefer()
         self.ask(self)
         self.quiet = self.is_inside() and table.messages == sent
         if not self.quiet:
             self.before = None
+
+    def prefer(self) -> None:
+        """The next request has this priority."""
+        self.algorithm.increment = self.priority
 
     def is_inside(self) -> bool:
         return self.at == "inside"
@@ -349,7 +353,7 @@ class LocalLock(ToldToTheSuccessor):
         if self.successor is not None:
             self.still_the_successor(now)
         if self.priority:
-            self.algorithm.increment = self.priority
+            self.prefer()
         before = self.at
         match self.settle(table.may_hold, self):
             case "granted":
