@@ -37,7 +37,7 @@ unit: $(VENV)/test
 # The few tests that take half a minute and more each.
 slow: $(VENV)/test
 	scripts/debian_packages strace
-	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow --timeout 900
 
 bench-lock: $(VENV)/test
 	$(BIN)/peerlock bench lock

@@ -32,17 +32,14 @@ def join(group: str, *, timeout: float | None = None, **options: Any) -> Node:
     """
     inspect.signature(aio_join).bind(group, timeout=timeout, **options)  # or a TypeError, as for any function
     prepared = prepare(group, timeout=timeout, **options)
-    if prepared.settings.share == "always":
-        from peerlock.net.threads.attached import AttachedThreadShell
-
-        return started(AttachedThreadShell(*prepared.attached()), timeout)
-    registry = prepared.registry()
-    try:
-        refuse_on_the_loop_of(group, registry)
-    except BaseException:
-        registry.close()
-        raise
-    return started(ThreadShell(registry, group, prepared.algorithm, prepared.limits), timeout)
+    shell = prepared.threads_shell()
+    if isinstance(shell, ThreadShell):
+        try:
+            refuse_on_the_loop_of(group, shell.registry)
+        except BaseException:
+            shell.registry.close()
+            raise
+    return started(shell, timeout)
 
 
 __all__ = ["Hold", "Lock", "Node", "RWLock", "join"]

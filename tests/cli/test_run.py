@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from peerlock.net.attached.directory import AttachedDirectory
+
 PEERLOCK = [sys.executable, "-m", "peerlock"]
 
 
@@ -35,17 +37,28 @@ def started(*words: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-@pytest.fixture(params=["member", "resident"])
-def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
-    """Every test as a member of its own, and through a node that runs anyway."""
+@pytest.fixture(params=["member", "resident", "attached", "attached to a service"])
+def group(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Every test as a member of its own, through a node that runs anyway, and as users do: attached to the host's node."""
     words = ["--dir", str(tmp_path), "-g", "g"]
-    if request.param == "member":
+    if request.param.startswith("attached"):
+        monkeypatch.delenv("PEERLOCK_SHARE")
+    if request.param in ("member", "attached"):
         yield words
+        end_host_node(tmp_path)
         return
     with started("node", *words) as node:
         assert node.stdout is not None
         assert "is a member of g" in node.stdout.readline()
         yield words
+
+
+def end_host_node(directory: Path) -> None:
+    """It would stay for half a minute."""
+    host = AttachedDirectory("g", directory).newest() if [*(directory / "g").glob("attached-*")] else None
+    if host is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(host.pid, signal.SIGTERM)
 
 
 def test_the_name_of_this_node_stands_on_the_command_line(tmp_path: Path) -> None:
@@ -314,8 +327,11 @@ def test_a_command_that_cannot_be_written_down_is_not_started(tmp_path: Path) ->
 import sys
 from peerlock.cli import main
 from peerlock.net.registries.host import HostRegistry
+record = HostRegistry.record_process_groups
 def full(self, words):
-    raise OSError(28, "No space left on device")
+    if not all(line.startswith(b"attached ") for line in words.splitlines()):
+        raise OSError(28, "No space left on device")
+    record(self, words)
 HostRegistry.record_process_groups = full
 sys.argv = ["peerlock", "node", *{words!r}]
 main()

@@ -21,6 +21,8 @@ from peerlock.bench.crowd import Crowd
 from peerlock.net.attached.directory import AttachedDirectory
 from processes import Member, members
 
+pytestmark = pytest.mark.as_users_do
+
 
 def host_of(directory: Path, group: str = "g") -> int:
     """The pid of the newest host node."""
@@ -255,6 +257,32 @@ def test_what_is_held_outlives_the_host_node(place: Path) -> None:
             peerlock_try(place, "x")
         anna.ask("release", "x")
         assert ben.answer()["fence"] > fence
+
+
+def test_a_host_node_that_is_stopped_is_ended(place: Path) -> None:
+    with attached(place, "anna", "ben", "cleo") as (anna, ben, cleo):
+        kept = anna.ask("acquire", "x")["fence"]
+        anna.ask("release", "x")
+        fence = cleo.ask("acquire", "y")["fence"]
+        first = host_of(place)
+        os.kill(first, signal.SIGSTOP)
+        began = time.monotonic()
+        assert ben.ask("acquire", "x")["fence"] > kept
+        assert time.monotonic() - began < 5.0
+        assert host_of(place) != first
+        ben.tell("acquire", "y")
+        time.sleep(0.2)
+        cleo.ask("release", "y")
+        assert ben.answer()["fence"] > fence
+
+
+def test_a_process_that_comes_finds_a_host_node_that_is_stopped(place: Path) -> None:
+    with attached(place, "anna") as (anna,):
+        fence = anna.ask("acquire", "x")["fence"]
+        anna.ask("release", "x")
+        os.kill(host_of(place), signal.SIGSTOP)
+        with attached(place, "ben") as (ben,):
+            assert ben.ask("acquire", "x", 10)["fence"] > fence
 
 
 def test_what_a_silent_process_is_inside_of_outlives_the_host_node(place: Path) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from peerlock.cli.app import app
 from peerlock.cli.group_options import Config, Directory, GroupName
-from peerlock.net.settings import Settings, algorithm_and_limits, gather, registry_for
+from peerlock.net.settings import Settings, algorithm_and_limits, gather, kind_of, registry_for
 
 
 @app.command()
@@ -48,8 +48,11 @@ def node(
 ) -> None:
     """Keep a node of a group running on this host (a resident node). Ends with Ctrl-C or TERM.
 
-    peerlock run takes locks through this node, and peerlock status asks it. If
-    the settings list its name as a voter, it is a voter too.
+    On one host, all processes of this user are attached to this node: they use
+    the group's locks through it. Without it the first of them starts such a node,
+    which ends when it is not used any more. In other groups, peerlock run takes
+    locks through this node. peerlock status asks it. If the settings list its
+    name as a voter, it is a voter too.
 
     With --voter, run a voter only. Voters decide which nodes are members of the
     group. A voter that is no member holds no locks.
@@ -59,7 +62,12 @@ def node(
         first_start=first_start or None, state=state,
     )  # fmt: skip
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    asyncio.run(_vote(group, settings) if voter else _stay(group, settings, metrics))
+    if voter:
+        asyncio.run(_vote(group, settings))
+    elif kind_of(settings) in ("", "dir"):
+        asyncio.run(_share(group, settings, metrics))
+    else:
+        asyncio.run(_stay(group, settings, metrics))
 
 
 async def _vote(group: str, settings: Settings) -> None:
@@ -71,6 +79,28 @@ async def _vote(group: str, settings: Settings) -> None:
     voter_server = voter_server_for(group, settings)
     print(f"{voter_server.name} votes for the group {group} at {voter_server.where}", flush=True)
     await VoterProcess(voter_server).run(ended)
+
+
+async def _share(group: str, settings: Settings, metrics: int | None) -> None:
+    """On one host: the node that the processes of this user are attached to."""
+    from peerlock.net.aio.node import Node
+    from peerlock.net.attached.directory import AttachedDirectory
+    from peerlock.net.attached.host_node import ends_when_told, hosting, take_the_place
+
+    algorithm, limits = algorithm_and_limits(settings)
+    ended = ends_when_told()
+    directory = AttachedDirectory(group, settings.dir)
+    directory.make()
+    await take_the_place(directory, group)
+    options = {"name": settings.name, "service": True, "algorithm": algorithm, "limits": limits}
+    async with hosting(directory, group, settings.dir, **options) as host:  # type: ignore[arg-type]
+        here = Node(host.shell)
+        if metrics is not None:
+            from peerlock.prometheus import serve
+
+            serve(here, metrics)
+        print(f"{here.name} is a member of {group}, epoch {here.epoch}: {', '.join(here.members)}", flush=True)
+        await ended.wait()
 
 
 async def _stay(group: str, settings: Settings, metrics: int | None) -> None:

@@ -9,8 +9,9 @@ the exit status of the command. The command must not go on without the lock:
   lock was taken through, or by the node that finds this process dead. It was told the group before
   the command was started.
 
-Where a resident node runs (`peerlock node`) the lock is taken through it, so that a command of one
-second causes no view changes.
+On one host `peerlock run` is attached to the host's node, which it starts if there is none. In other
+groups the lock is taken through a resident node (`peerlock node`), if one runs here. So a command of
+one second causes no view changes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from peerlock.errors import LockError, LockTimeout, PeerlockError, ProtocolError
 from peerlock.net.control.client import Caller, reach
 from peerlock.net.processes.groups import process_group_of
 from peerlock.net.registries.leased import LeasedRegistry
-from peerlock.net.settings import Settings, algorithm_and_limits, gather, registry_for
+from peerlock.net.settings import Prepared, Settings, algorithm_and_limits, gather, kind_of
+from peerlock.net.shell import Shell
 from peerlock.node.wire import ClientResult
 
 BUSY, UNREACHABLE = 1, 69
@@ -152,8 +154,14 @@ def leaving_when_told() -> Iterator[None]:
 def holding(
     group: str, settings: Callable[[bool], Settings], name: str, mode: str, patience: float | None
 ) -> Iterator[Held]:
-    """The lock, through a resident node, or as a member."""
+    """The lock, as a process attached to the host's node; or, in a group of several hosts, through
+    a resident node, or as a member.
+    """
     local = settings(False)
+    if kind_of(local) in ("", "dir") and local.share != "never":
+        with as_node(group, settings(True), name, mode, patience) as held:
+            yield held
+        return
     caller = reach(group, local, resident=True)
     if caller is not None:
         with contextlib.closing(caller):
@@ -163,7 +171,7 @@ def holding(
         raise Unreachable(
             f"No node of the group {group} runs on this host: start one with peerlock node. The lock was never held."
         )
-    with as_member(group, settings(True), name, mode, patience) as held:
+    with as_node(group, settings(True), name, mode, patience) as held:
         yield held
 
 
@@ -217,17 +225,18 @@ class ThroughResident(Held):
 
 
 @contextlib.contextmanager
-def as_member(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
+def as_node(group: str, settings: Settings, name: str, mode: str, patience: float | None) -> Iterator[Held]:
     from peerlock.net.threads.node import started
-    from peerlock.net.threads.shell import ThreadShell
 
     algorithm, limits = algorithm_and_limits(settings)
-    registry = registry_for(group, settings)
+    shell = Prepared(group, settings, algorithm, limits).threads_shell()
+    registry = shell.registry if isinstance(shell, Shell) else None
+    renews = registry if isinstance(registry, LeasedRegistry) else None
     # With leases, a dead member keeps a new one waiting until its lease is over.
-    allowed = JOIN_S + (registry.patience_s if registry.leases else 0.0)
+    allowed = JOIN_S + (renews.patience_s if renews is not None else 0.0)
     limit, began = None if patience is None else max(patience, allowed), time.monotonic()
     try:
-        joined = started(ThreadShell(registry, group, algorithm, limits), limit)
+        joined = started(shell, limit)
     except LockTimeout as problem:
         raise Unreachable(str(problem)) from None
     with joined as node:
@@ -238,16 +247,16 @@ def as_member(group: str, settings: Settings, name: str, mode: str, patience: fl
         inner, outer = os.pipe()
 
         class Member(Held):
-            fence, channel, leased = hold.fence, inner, registry.leases
+            fence, channel, leased = hold.fence, inner, renews is not None
 
             def record_process_groups(self, group: int) -> None:
-                registry.record_process_groups(process_group_of(group))
-                if group and isinstance(registry, LeasedRegistry):
-                    registry.on_leased = self.guard(group, node._shell.core.deadline.until)
+                shell.record_process_groups(process_group_of(group))
+                if group and renews is not None:
+                    renews.on_leased = self.guard(group, node._shell.core.deadline.until)
 
             def dismiss(self) -> None:
-                if isinstance(registry, LeasedRegistry):
-                    registry.on_leased = None
+                if renews is not None:
+                    renews.on_leased = None
                 super().dismiss()
 
             def lost(self) -> str | None:

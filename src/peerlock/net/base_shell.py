@@ -110,6 +110,10 @@ class BaseShell(Generic[C]):
     def members(self) -> tuple[str, ...]:
         raise NotImplementedError
 
+    def record_process_groups(self, words: bytes) -> None:
+        """These work under locks of this process: they must be gone before a lock is another's."""
+        raise NotImplementedError
+
     def choice(self, algorithm: str | None, priority: int | None) -> tuple[WireAlgorithm, Mode, int]:
         """What a lock is made with."""
         if algorithm is not None and not isinstance(algorithm, str):

@@ -13,7 +13,7 @@ from typing import Any
 from peerlock.errors import UsageError
 
 KINDS = ("dir", "nodes", "voters", "etcd")  # what chooses the kind of group; nothing: this user's on this host
-TEXTS = ("name", "dir", "algorithm", "state", "address", "bind")
+TEXTS = ("name", "dir", "algorithm", "state", "address", "bind", "share")
 SECONDS = ("lease_s", "stall_s")
 FILES = ("ca", "cert", "key")
 VARIABLES = tuple(

@@ -55,6 +55,7 @@ from peerlock.node.wire_algorithms import DEFAULT, wire_algorithm
 if TYPE_CHECKING:
     from peerlock.net.attached.directory import AttachedDirectory
     from peerlock.net.attached.start import Starter
+    from peerlock.net.threads.on_threads import ThreadsShell
 
 log = logging.getLogger("peerlock")
 
@@ -71,7 +72,7 @@ BELONGS = {  # settings that not all kinds have
     "first_start": ("voters",),
 }
 
-Share: TypeAlias = Literal["always", "never"]
+Share: TypeAlias = Literal["always", "never", "auto"]
 
 
 class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -125,7 +126,7 @@ def join(
     share: Share | None = None,
     timeout: float | None = None,
 ) -> Joining:
-    """Become a member of a group: `async with peerlock.join("shop") as node`, or `node = await
+    """Join a group: `async with peerlock.join("shop") as node`, or `node = await
     peerlock.join("shop")`.
 
     Without anything else the group is that of this user on this machine. The guide has a table of
@@ -138,8 +139,9 @@ def join(
       a process that kills this one if its lease is over and it does not notice.
     - `address`: where the others reach this node. `bind`: the address of this host, if it differs.
     - `algorithm`, `local_grants`, `idle_locks`, `spin`: how its locks work.
-    - `share`: "always" attaches this process to one node per host, on one host; "never": it is a
-      member itself.
+    - `share`: "always" attaches this process to its host's node, which is started if there is none;
+      "never": it is a member itself; "auto", the default: attached in a group on one host, else a
+      member.
     - `config`: a TOML file that says the same. `state`: the file that this node must not lose.
     - `timeout`: seconds to become a member; then `LockTimeout` says for which nodes the group
       waits.
@@ -161,11 +163,34 @@ class Prepared(Struct, frozen=True):
         return registry_for(self.group, self.settings)
 
     def aio_shell(self) -> LoopShell:
-        if self.settings.share != "always":
+        if not self.attaches():
             return AioShell(self.registry(), self.group, self.algorithm, self.limits)
         from peerlock.net.aio.attached import AttachedAioShell
 
         return AttachedAioShell(*self.attached())
+
+    def threads_shell(self) -> ThreadsShell:
+        if not self.attaches():
+            from peerlock.net.threads.shell import ThreadShell
+
+            return ThreadShell(self.registry(), self.group, self.algorithm, self.limits)
+        from peerlock.net.threads.attached import AttachedThreadShell
+
+        return AttachedThreadShell(*self.attached())
+
+    def attaches(self) -> bool:
+        """Is this process attached to its host's node, or a member itself?"""
+        share, one_host = self.settings.share or "auto", kind_of(self.settings) in ("", "dir")
+        if share == "always" and not one_host:
+            raise UsageError(
+                'share="always" is for groups on one host: leave it out in a group with nodes, voters or etcd. There each '
+                "process is a member."
+            )
+        if share == "auto" and one_host:
+            from peerlock.net.attached.start import can_attach
+
+            return can_attach()
+        return share == "always"
 
     def attached(self) -> tuple[AttachedDirectory, str, str | None, str, Limits, Starter]:
         """What the shell of an attached process is made from."""
@@ -173,11 +198,6 @@ class Prepared(Struct, frozen=True):
         from peerlock.net.attached.start import starter
 
         settings = self.settings
-        if settings.nodes is not None or settings.voters is not None or settings.etcd is not None:
-            raise UsageError(
-                'share="always" is for groups on one host: leave it out in a group with nodes, voters or etcd. There each '
-                "process is a member."
-            )
         directory = AttachedDirectory(self.group, settings.dir)
         start = starter(directory, self.group, settings.dir)
         return directory, self.group, settings.name, self.algorithm, self.limits, start

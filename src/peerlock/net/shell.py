@@ -256,6 +256,9 @@ class Shell(BaseShell[Core]):
         if number in core.answers:
             self.after(wait_s, lambda: look(late=True))
 
+    def record_process_groups(self, words: bytes) -> None:
+        self.registry.record_process_groups(words)
+
     # -- the end -----------------------------------------------------------------------------------------
 
     def say_farewell(self) -> None:

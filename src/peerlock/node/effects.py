@@ -52,6 +52,12 @@ class MaySpin(Struct, gc=False):
     soon: bool = False  # it is known to come soon, however long it has waited
 
 
+class LookAtHost(Struct, frozen=True):
+    """A caller of an attached process waits: is the host node stopped? Look in a moment, and say what
+    was seen: `looked_at_host`.
+    """
+
+
 class WakeAt(Struct, frozen=True):
     """Call `tick` then."""
 
@@ -148,6 +154,7 @@ Effect: TypeAlias = (
     Wake
     | OthersAsk
     | MaySpin
+    | LookAtHost
     | WakeAt
     | WithheldDueAt
     | Write

@@ -12,16 +12,43 @@ enter.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import signal
 from pathlib import Path
+
+import msgspec
+from msgspec import structs
 
 from peerlock.errors import RegistryError
 from peerlock.net.files import check_shared, directory_for, make_for, make_private, write_all
+from peerlock.net.processes.groups import stat_of
 from peerlock.net.registries.liveness_lock import LivenessLock, forking
 from peerlock.node.attached.chain import ProcessId
 
 KEPT_GENERATIONS = 4
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """One incarnation of the host node."""
+
+    socket: str
+    pid: int = 0
+    start: str = ""  # when the process was started, in the kernel's words
+    service: bool = False  # it was started by `peerlock node`, and not on demand
+    number: int = 0
+
+
+_generation = msgspec.json.Decoder(Generation)
+
+
+def start_of(pid: int) -> str:
+    return stat_of(pid)[19]
+
+
+def is_stopped(host: Generation) -> bool:
+    """By a signal, or by a debugger."""
+    found = stat_of(host.pid)
+    return found[0] in "Tt" and found[19] == host.start
 
 
 class AttachedDirectory:
@@ -99,13 +126,14 @@ class AttachedDirectory:
     def generations(self) -> list[int]:
         return sorted(int(path.name) for path in (self.path / "generations").iterdir() if path.name.isdigit())
 
-    def begin(self, where: Path) -> int:
+    def begin(self, where: Path, service: bool = False) -> int:
         """A new generation, which listens there. Durable."""
         place = self.path / "generations"
         draft = place / f"draft-{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            write_all(descriptor, json.dumps({"socket": str(where), "pid": os.getpid()}).encode())
+            made = Generation(str(where), os.getpid(), start_of(os.getpid()), service)
+            write_all(descriptor, msgspec.json.encode(made))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -127,12 +155,24 @@ class AttachedDirectory:
             (place / str(old)).unlink(missing_ok=True)
         return number
 
-    def newest(self) -> tuple[int, Path] | None:
-        """The newest generation, and where it listens."""
+    def newest(self) -> Generation | None:
         for number in reversed(self.generations()):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                return number, Path(json.loads((self.path / "generations" / str(number)).read_bytes())["socket"])
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                said = (self.path / "generations" / str(number)).read_bytes()
+                return structs.replace(_generation.decode(said), number=number)
         return None
+
+    def signal_host(self, generation: Generation, number: signal.Signals) -> None:
+        """If it lives, and is the newest one. Its process number may be another process's by now, so
+        the process is held before that is looked at.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            process = os.pidfd_open(generation.pid)
+            try:
+                if self.has_host() and self.newest() == generation and start_of(generation.pid) == generation.start:
+                    signal.pidfd_send_signal(process, number)
+            finally:
+                os.close(process)
 
 
 def locked(path: Path) -> LivenessLock | None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from peerlock.errors import RegistryError
 from peerlock.net.files import write_all
+from peerlock.net.processes.groups import end_process_groups
 from peerlock.net.registries.liveness_lock import FAILED, MADV_DONTFORK, PROT_READ, LivenessLock, forking, libc
 from peerlock.node.attached.chain import Number, ProcessId
 from peerlock.node.attached.pages import SLOTS
@@ -28,6 +29,7 @@ from peerlock.node.attached.pages import SLOTS
 PROT_WRITE, MAP_SHARED = 2, 1
 MAGIC = b"peerlock page 1\n"
 HEAD = 4096  # bytes; the liveness lock is on the first one
+GROUPS, GROUP_BYTES = 1024, 3072  # in the head: the process groups that work under locks of the process
 WORDS = 8 * SLOTS
 NAME = 1024  # bytes of a slot's name
 MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(platform.machine())
@@ -125,6 +127,14 @@ class OwnPage:
         finally:
             os.close(descriptor)
 
+    def record_process_groups(self, words: bytes) -> None:
+        """They must be gone before a lock of this process is another's."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, words.ljust(GROUP_BYTES, b"\0"), GROUPS)
+        finally:
+            os.close(descriptor)
+
     def close(self) -> None:
         """Nothing is held any more. The files go first: then the process is dead for the others."""
         if os.getpid() != self.alive.pid:
@@ -132,6 +142,13 @@ class OwnPage:
         for path in (self.path, self.host_path):
             path.unlink(missing_ok=True)
         self.alive.close()
+
+
+def is_dead(page: LivenessLock) -> bool:
+    """Nothing of the process that has that page can go on."""
+    if not page.lock(0, shared=True):
+        return False
+    return end_process_groups(os.pread(page.descriptor, GROUP_BYTES, GROUPS).rstrip(b"\0"), page.owner)
 
 
 class HostPage:
@@ -153,8 +170,10 @@ class HostPage:
         self.revoked, self.signals = words(host, HEAD), words(host, HEAD + WORDS)
 
     def is_dead(self) -> bool:
-        """Its process has ended, or executes another program, or has left."""
-        return self.lock.lock(0, shared=True)
+        """Its process has ended, or executes another program, or has left; and what worked under its
+        locks has ended, or is ended now.
+        """
+        return is_dead(self.lock)
 
     def slots(self) -> Iterator[tuple[int, str, int]]:
         """Those that are in use: the lock, and its algorithm."""
@@ -197,4 +216,4 @@ class HostPages:
             page.close()
 
 
-__all__ = ["HostPage", "HostPages", "OwnPage"]
+__all__ = ["HostPage", "HostPages", "OwnPage", "is_dead"]

@@ -26,7 +26,9 @@ from peerlock.node.attached.messages import Attach, Attached, Group, ToHostNode
 from peerlock.node.attached.sharing import Sharing
 from peerlock.node.effects import EpochStarted
 from peerlock.node.locks.fence import fence
+from peerlock.node.locks.ticket import Limits
 from peerlock.node.wire import framed
+from peerlock.node.wire_algorithms import DEFAULT
 
 if TYPE_CHECKING:
     from peerlock.net.control.session import Client
@@ -39,9 +41,12 @@ GONE_S = 0.02  # between two looks whether a process whose connection has ended 
 class HostNode:
     """What a member does for the processes of its host."""
 
-    def __init__(self, directory: AttachedDirectory, registry: HostRegistry, group: str) -> None:
+    def __init__(
+        self, directory: AttachedDirectory, registry: HostRegistry, group: str, service: bool = False,
+        algorithm: str = DEFAULT, limits: Limits | None = None,
+    ) -> None:  # fmt: skip
         self.directory, self.registry = directory, registry
-        self.shell = shell = AioShell(registry, group)
+        self.shell = shell = AioShell(registry, group, algorithm, limits)
         shell.clients.host_node = self
         shell.listeners.add(self.on_epoch)
         self.pages = HostPages()
@@ -61,7 +66,7 @@ class HostNode:
         for process in directory.processes():
             self.was_attached(process)
         directory.sweep_hands(set(self.pages.pages))
-        self.sharing.generation = directory.begin(where)
+        self.sharing.generation = directory.begin(where, service)
 
     def was_attached(self, process: ProcessId) -> None:
         """Its page is there: it was attached to an earlier host node."""

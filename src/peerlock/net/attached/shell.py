@@ -10,16 +10,19 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 
 import msgspec
 
 from peerlock.errors import LockTimeout, PeerlockError, ProtocolError, RegistryError, Unreachable
 from peerlock.net.attached.connection import Connection
-from peerlock.net.attached.directory import AttachedDirectory
+from peerlock.net.attached.directory import AttachedDirectory, Generation, is_stopped
 from peerlock.net.attached.page import OwnPage
 from peerlock.net.attached.start import Starter
 from peerlock.net.base_shell import BaseShell, Handlers, log
@@ -35,6 +38,9 @@ from peerlock.node.wire import Answer, ClientCall, ClientResult
 
 LATE_S = 0.05
 MOST_PATHS = 10_000
+LOOK_S = 0.15  # while a caller waits, between two looks whether the host node is stopped
+IDLE_LOOK_S = 10.0  # else
+STOPPED_S = 0.25  # a host node that stays stopped for longer is ended
 AGAIN_S = (0.005, 0.01, 0.02, 0.05)  # between tries to reach a host node
 _handed = msgspec.msgpack.Decoder(Handed)
 _encode = msgspec.msgpack.Encoder().encode
@@ -74,7 +80,9 @@ class AttachedShell(BaseShell[AttachedCore]):
         self.paths: dict[ProcessId, str] = {}  # of processes that numbers were handed over to
         self.flushing = False  # what was said goes out soon
         self.flushing_late = False  # what need not be known at once goes out in a while
-        self.handlers: Handlers = {}
+        self.host: Generation | None = None  # that is connected
+        self.stopped_since: float | None = None  # the host node
+        self.handlers: Handlers = {effects.LookAtHost: lambda effect: self.after(LOOK_S, self.look_at_host)}
 
     def appear(self) -> None:
         """A page and a socket of its own."""
@@ -133,6 +141,7 @@ class AttachedShell(BaseShell[AttachedCore]):
     def enter_group(self) -> None:
         self.watch(self.hands, self.on_hands)
         self.connect()
+        self.after(IDLE_LOOK_S, self.look_now_and_then)
 
     def connect(self) -> None:
         """To the newest generation; in a thread of its own, for a host node that is stopped does not
@@ -155,12 +164,15 @@ class AttachedShell(BaseShell[AttachedCore]):
             newest = self.directory.newest()
             if newest is None:
                 raise Unreachable("no host node has run yet")
-            generation, where = newest
-            made = Connection(where, self.group, Attach(self.process, self.name, os.getpid()))
+            if is_stopped(newest):
+                time.sleep(STOPPED_S)
+                self.end_if_stopped(newest)
+            made = Connection(Path(newest.socket), self.group, Attach(self.process, self.name, os.getpid()))
         except (Unreachable, OSError):
             self.start()
             raise
-        if not made.welcome.sentence and made.welcome.generation == generation:
+        if not made.welcome.sentence and made.welcome.generation == newest.number:
+            self.host = newest
             return made
         made.close()
         if made.welcome.sentence:
@@ -198,6 +210,35 @@ class AttachedShell(BaseShell[AttachedCore]):
         self.core.welcomed(made.welcome.generation, self.now())
         self.carry_out()
         self.on_frames(made)  # what came along with the welcome
+
+    def look_at_host(self) -> None:
+        """A host node that is stopped helps nobody, and what is held does not need it: it is ended, and
+        the next one takes its place.
+        """
+        if self.connection is not None and self.host is not None:
+            stopped, now = is_stopped(self.host), self.now()
+            if not stopped:
+                self.stopped_since = None
+            elif self.stopped_since is None:
+                self.stopped_since = now
+            elif now - self.stopped_since >= STOPPED_S:
+                self.end_if_stopped(self.host)
+        self.core.looked_at_host()
+        self.carry_out()
+
+    def look_now_and_then(self) -> None:
+        """Also if no caller waits: others may wait for what this process keeps."""
+        if self.closing or self.forked:
+            return
+        if self.host is not None and is_stopped(self.host):
+            self.core.table.alarm()
+            self.carry_out()
+        self.after(IDLE_LOOK_S, self.look_now_and_then)
+
+    def end_if_stopped(self, host: Generation) -> None:
+        if is_stopped(host):
+            log.warning("group %s: the host node (process %d) is stopped, and is ended", self.group, host.pid)
+            self.directory.signal_host(host, signal.SIGKILL)
 
     def on_host(self) -> None:
         made = self.connection
@@ -340,6 +381,9 @@ class AttachedShell(BaseShell[AttachedCore]):
             + (f": {self.reason.rstrip('.')}." if self.reason else ".")
             + " Nothing was ever held."
         )
+
+    def record_process_groups(self, words: bytes) -> None:
+        self.page.record_process_groups(words)
 
     # -- the end -----------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from peerlock.errors import RegistryError
 from peerlock.net.attached.directory import AttachedDirectory
+from peerlock.net.attached.page import GLOBAL_EXPEDITED, QUERY, membarrier
 
 Starter: TypeAlias = Callable[[], None]
 AGAIN_S = 2.0  # between two starts, while none answers
@@ -26,6 +27,14 @@ MODULE = "peerlock.net.attached.host_node"
 def is_python(executable: str) -> bool:
     """A program that embeds Python, or was frozen, would be started once more itself."""
     return bool(executable) and Path(executable).name.startswith("python") and not getattr(sys, "frozen", False)
+
+
+def can_attach() -> bool:
+    """Can a host node be started by this process, and share memory with it?"""
+    try:
+        return is_python(sys.executable) and bool(membarrier(QUERY) & GLOBAL_EXPEDITED)
+    except OSError:
+        return False
 
 
 def starter(directory: AttachedDirectory, group: str, shared: str | None) -> Starter:
@@ -84,4 +93,4 @@ if not os.fork():
     os.execv(sys.argv[1], sys.argv[1:])
 """
 
-__all__ = ["Starter", "is_python", "spawn", "starter"]
+__all__ = ["Starter", "can_attach", "is_python", "spawn", "starter"]

@@ -79,9 +79,7 @@ def process_group_of(group: int, user: int | None = None) -> bytes:
     """
     if not group:
         return b""
-    return (
-        f"{group} {_stat(group)[19]} {os.getsid(group)} {BOOT or '-'} {os.geteuid() if user is None else user}".encode()
-    )
+    return f"{group} {stat_of(group)[19]} {os.getsid(group)} {BOOT or '-'} {os.geteuid() if user is None else user}".encode()
 
 
 def group_of_a_client(group: int, user: int) -> bytes:
@@ -107,7 +105,7 @@ def _boot() -> str:
 BOOT = _boot()
 
 
-def _stat(pid: int | str) -> list[str]:
+def stat_of(pid: int | str) -> list[str]:
     """What the kernel says of a process, from its state on; X: there is none that we see. Another
     `OSError`: that is not known.
     """
@@ -146,7 +144,7 @@ def end_process_group(words: bytes, owner: int) -> bool:
     if (boot not in (BOOT, "-") and BOOT) or number <= 1:
         return True
     rights = rights if owner == 0 else owner
-    leader = _stat(number)
+    leader = stat_of(number)
     if leader[0] not in "ZX" and leader[19] != start:
         return True  # the number belongs to another process by now
     if leader[0] in "ZX" and any(fields[2] == group and fields[3] != session for _, fields in _all()):
@@ -203,4 +201,4 @@ def _exists(group: int) -> bool:
 
 
 def _all() -> list[tuple[str, list[str]]]:
-    return [(name, _stat(name)) for name in os.listdir("/proc") if name.isdigit()]
+    return [(name, stat_of(name)) for name in os.listdir("/proc") if name.isdigit()]

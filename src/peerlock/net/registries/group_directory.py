@@ -9,6 +9,7 @@ import os
 import stat
 from pathlib import Path
 
+from peerlock.net.attached.page import is_dead
 from peerlock.net.files import make_for, write_all
 from peerlock.net.processes.groups import end_process_groups
 from peerlock.net.registries.liveness_lock import LivenessLock, forking
@@ -172,7 +173,7 @@ class GroupDirectory:
 
 
 def has_living(pages: Path) -> bool:
-    """Is one of the processes alive that have a page there?"""
+    """Is one of the processes alive that have a page there, or something that worked under its locks?"""
     try:
         paths = [path for path in pages.iterdir() if not path.suffix]
     except FileNotFoundError:
@@ -180,10 +181,11 @@ def has_living(pages: Path) -> bool:
     for path in paths:
         with contextlib.suppress(FileNotFoundError), forking:
             lock = LivenessLock(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
-            free = lock.lock(0, shared=True)
-            lock.close()
-            if not free:
-                return True
+            try:
+                if not is_dead(lock):
+                    return True
+            finally:
+                lock.close()
     return False
 
 

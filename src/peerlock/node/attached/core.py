@@ -16,6 +16,7 @@ from peerlock.node.attached.chain import ProcessId
 from peerlock.node.attached.local_lock import AttachedLock
 from peerlock.node.attached.messages import FromHostNode, Handed, Lost, Passed, Reported, ToHost, ToHostNode
 from peerlock.node.attached.pages import SLOTS, Page
+from peerlock.node.effects import LookAtHost
 from peerlock.node.inputs import Callers
 from peerlock.node.locks.deadline import Deadline
 from peerlock.node.locks.table import LockTable
@@ -45,6 +46,7 @@ class AttachedTable(LockTable):
         self.generation = 0
         self.connected = False
         self.outbox: list[tuple[str, ToHost]] = []
+        self.looks = False  # at the host node, for there is a caller that waits
         self.late = False  # what is in there need not go out at once
         self.free_slots = list(range(SLOTS - 1, -1, -1))
         self.attached_locks: dict[str, AttachedLock] = {}
@@ -89,7 +91,16 @@ class AttachedTable(LockTable):
         self.forget_idle()
 
     def alarm(self) -> None:
-        """The host node looks after the waiters."""
+        """The host node looks after the waiters, and this process after the host node."""
+        if not self.looks:
+            self.looks = True
+            self.effects.append(LookAtHost())
+
+    def looked_at_host(self) -> None:
+        """Once more, if a caller still waits."""
+        self.looks = False
+        if any(lock.queue for lock in self.attached_locks.values()):
+            self.alarm()
 
     def refused(self, lock: AttachedLock, algorithm: int) -> None:
         theirs = wire_algorithm(algorithm).name if is_known_algorithm(algorithm) else f"algorithm {algorithm}"
@@ -179,6 +190,9 @@ class AttachedCore(Callers[AttachedTable]):
     def request_epoch(self) -> None:
         """To have idle locks forgotten; here they can just be."""
         self.table.forget_idle()
+
+    def looked_at_host(self) -> None:
+        self.table.looked_at_host()
 
     def abandon(self, why: str) -> None:
         """A thread was interrupted in the middle of an input. The holders lose their locks, and
