@@ -25,7 +25,7 @@ def verify(*words: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("registry", ["embedded", "etcd", "static", "host"])
+@pytest.mark.parametrize("registry", ["embedded", "etcd", "static", "host", "attached"])
 def test_a_group_that_is_well(registry: str, tmp_path: Path) -> None:
     picture = tmp_path / "run.png"
     code, found = verify("--registry", registry, "--seconds", "8", "--seed", "3", "--plot", str(picture))

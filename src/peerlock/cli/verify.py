@@ -19,7 +19,11 @@ from peerlock.verify.plan import ALONE, FAULTS, Plan
 from peerlock.verify.plot import sketch, timeline
 
 Registry = Annotated[
-    str, typer.Option(help="The kind of group: embedded (voters), etcd, static (a fixed list) or host (one host).")
+    str,
+    typer.Option(
+        help="The kind of group: embedded (voters), etcd, static (a fixed list), host (one host) or "
+        "attached (one host, processes attached to a host node)."
+    ),
 ]
 NoGuard = Annotated[
     bool, typer.Option("--no-guard", help="Do not check fences in the file, to see that stale writes happen.")
@@ -49,8 +53,8 @@ def verify(
     killed, stopped and cut off from each other, and their clocks go wrong. Two
     processes must never hold the lock at once, no stale write may be accepted,
     and no update may be lost. From time to time all faults end. Within 10 s
-    each process must then be granted the lock. Groups without leases (static
-    and host) rely on no clock, so their clocks are left alone.
+    each process must then be granted the lock. Groups without leases
+    (static, host and attached) rely on no clock, so their clocks are left alone.
 
     --registry host --faults syscalls is another test: strace delays single
     system calls, lets them fail, or stops or kills the process in such a call.

@@ -5,6 +5,7 @@ what to do.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -15,14 +16,16 @@ from pathlib import Path
 import msgspec
 
 from peerlock.errors import UsageError
+from peerlock.net.attached.directory import AttachedDirectory, start_of
 from peerlock.net.registries.etcd import Etcd
-from peerlock.net.settings import Settings
+from peerlock.net.settings import Settings, Share
 from peerlock.verify.history import Deaths
 from peerlock.verify.hosts import Hosts
 from peerlock.verify.log import read
-from peerlock.verify.plan import Plan
+from peerlock.verify.plan import ON_ONE_HOST, Plan
 from peerlock.verify.worker import Spec
 
+GROUP = "verify"
 MEMBER_PORT, VOTER_PORT, ETCD_PORT, ETCD_PEER_PORT = 7101, 7102, 7379, 7380
 
 # Does the etcd at this address lead the others?
@@ -100,7 +103,7 @@ class Cluster:
         self.deaths: dict[str, Deaths] = {}
         self.started: set[int] = set()
         for host in self.hosts_of_nodes:
-            if plan.registry != "host":
+            if plan.registry not in ON_ONE_HOST:
                 hosts.open_port(host, MEMBER_PORT)
         for host in self.voters:
             hosts.open_port(host, VOTER_PORT)
@@ -121,8 +124,9 @@ class Cluster:
 
     def settings(self, host: int) -> Settings:
         hosts = self.hosts
-        if self.plan.registry == "host":
-            return Settings(name=self.name(host), dir=str(self.directory))
+        if self.plan.registry in ON_ONE_HOST:
+            share: Share = "always" if self.plan.registry == "attached" else "never"
+            return Settings(name=self.name(host), dir=str(self.directory), share=share)
         if self.plan.registry == "static":
             return self._listed(host)
         etcds = self.etcds
@@ -153,7 +157,7 @@ class Cluster:
 
     def start(self, host: int) -> None:
         spec = Spec(
-            "verify", self.settings(host), str(self.log(host)), str(self.directory / "counter"),
+            GROUP, self.settings(host), str(self.log(host)), str(self.directory / "counter"),
             self.plan.seed * 1000 + host, self.plan.guard, self.plan.planted,
         )  # fmt: skip
         words = [sys.executable, "-P", "-m", "peerlock.verify.worker", msgspec.json.encode(spec).decode()]
@@ -191,6 +195,14 @@ class Cluster:
     def go_on(self, host: int) -> None:
         if self.processes[host].poll() is None:
             self.processes[host].send_signal(signal.SIGCONT)
+
+    def signal_host_node(self, number: signal.Signals) -> int | None:
+        """The number of its process; None: there is none."""
+        found = AttachedDirectory(GROUP, self.directory).newest()
+        if found is None or start_of(found.pid) != found.start:
+            return None
+        os.kill(found.pid, number)
+        return found.pid
 
     def last_grants(self) -> dict[int, float]:
         found = {}

@@ -6,6 +6,8 @@ kernel, so two runs with one seed differ.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import signal
 import subprocess
@@ -32,7 +34,9 @@ class Nemesis:
         self.attacks: dict[str, Callable[[], int | str | None]] = {
             "kill": self.kill, "restart": self.restart, "pause": self.pause, "pause_long": self.pause_long,
             "between": self.between, "partition": self.partition, "one_way": self.one_way, "flapping": self.flapping,
-            "pair": self.pair, "slow": self.slow, "reset": self.reset, "clock_rate": self.clock_rate,
+            "pair": self.pair, "slow": self.slow, "reset": self.reset,
+            "block": self.block, "host_kill": self.host_kill, "host_stop": self.host_stop,
+            "clock_rate": self.clock_rate,
             "clock_jump": self.clock_jump, "authority": self.authority,
         }  # fmt: skip
 
@@ -128,6 +132,26 @@ class Nemesis:
 
     def pause_long(self) -> int | None:
         return self._pause(self.plan.lease_s * self.random.uniform(1.3, 2.5))
+
+    def block(self) -> int | None:
+        host = self.target()
+        if host is not None:
+            self.cluster.say(host, f"block {self.plan.lease_s * self.random.uniform(0.1, 1.0):.3f}")
+        return host
+
+    def host_kill(self) -> int | None:
+        return self.cluster.signal_host_node(signal.SIGKILL)
+
+    def host_stop(self) -> int | None:
+        """The processes end it, if one of them waits."""
+        pid = self.cluster.signal_host_node(signal.SIGSTOP)
+        if pid is not None:
+            self.after(self.plan.lease_s, lambda: self.host_goes_on(pid))
+        return pid
+
+    def host_goes_on(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
     def between(self) -> int | None:
         host = self.target()

@@ -11,6 +11,7 @@ FAULTS = {
     "restart": "a process leaves, and is started again",
     "pause": "a process is stopped for less than a lease",
     "pause_long": "a process is stopped for longer than a lease",
+    "block": "the event loop of a process is busy for up to a lease",
     "between": "a holder is stopped for longer than a lease, between its last look at the lock and its write",
     "partition": "some hosts are cut off from the others, both ways",
     "one_way": "some hosts are cut off from the others, one way",
@@ -20,13 +21,20 @@ FAULTS = {
     "reset": "all connections of a host are reset",
     "clock_rate": "the clock of a process is too fast or too slow, within what is allowed",
     "clock_jump": "the clock of a process jumps ahead, as after a suspension",
+    "host_kill": "the host node is killed",
+    "host_stop": "the host node is stopped for a lease",
     "authority": "a voter's process is killed; or etcd's leader, another etcd server or all are killed or stopped",
 }
-REGISTRIES = ("embedded", "etcd", "static", "host")
+REGISTRIES = ("embedded", "etcd", "static", "host", "attached")
+_OF_HOSTS = tuple(kind for kind in FAULTS if kind not in ("block", "host_kill", "host_stop"))
+ON_ONE_HOST = ("host", "attached")
 # Groups without leases rely on no clock and on no server. One host has no network either.
 POSSIBLE = {
-    "static": tuple(kind for kind in FAULTS if kind not in ("clock_rate", "clock_jump", "authority")),
-    "host": ("kill", "restart", "pause", "pause_long"),
+    "embedded": _OF_HOSTS,
+    "etcd": _OF_HOSTS,
+    "static": tuple(kind for kind in _OF_HOSTS if kind not in ("clock_rate", "clock_jump", "authority")),
+    "host": ("kill", "restart", "pause", "pause_long", "block"),
+    "attached": ("kill", "restart", "pause", "pause_long", "block", "host_kill", "host_stop"),
 }
 # These come alone, and with a kind of group of their own.
 ALONE = {

@@ -21,7 +21,7 @@ from peerlock.verify.history import Belief, Outcome, Verdict, judge
 from peerlock.verify.hosts import Hosts, Loopback, Namespaces, may_make_namespaces
 from peerlock.verify.log import Line, read
 from peerlock.verify.nemesis import Nemesis
-from peerlock.verify.plan import ALONE, FAULTS, POSSIBLE, REGISTRIES, Plan
+from peerlock.verify.plan import ALONE, FAULTS, ON_ONE_HOST, POSSIBLE, REGISTRIES, Plan
 
 PATIENCE_S = 10.0
 ROUND_S = 30.0
@@ -37,13 +37,12 @@ def verify(plan: Plan, progress: Callable[[float], None]) -> Outcome:
         raise UsageError(f"No fault is called {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}.")
     if plan.registry not in REGISTRIES:
         raise UsageError(f"--registry is one of {', '.join(REGISTRIES)}; got {plan.registry!r}.")
-    if plan.registry in POSSIBLE:
-        possible = tuple(fault for fault in plan.faults if fault in POSSIBLE[plan.registry])
-        if not possible:
-            can = ", ".join(POSSIBLE[plan.registry])
-            raise UsageError(f"With --registry {plan.registry} these faults can happen: {can}.")
-        plan = msgspec.structs.replace(plan, faults=possible)
-    if plan.registry == "host":
+    possible = tuple(fault for fault in plan.faults if fault in POSSIBLE[plan.registry])
+    if not possible:
+        can = ", ".join(POSSIBLE[plan.registry])
+        raise UsageError(f"With --registry {plan.registry} these faults can happen: {can}.")
+    plan = msgspec.structs.replace(plan, faults=possible)
+    if plan.registry in ON_ONE_HOST:
         plan = msgspec.structs.replace(plan, namespaces=False)
     if plan.registry == "embedded" and (plan.voters not in (3, 5) or plan.voters > plan.nodes):
         raise UsageError(f"Three or five of the {plan.nodes} processes are voters; got {plan.voters}.")
@@ -84,7 +83,7 @@ def staged(plan: Plan) -> Iterator[Cluster]:
     """
     count = plan.nodes + (plan.etcd_nodes if plan.registry == "etcd" else 0)
     directory = Path(tempfile.mkdtemp(prefix="peerlock-verify-"))
-    if plan.registry == "host":
+    if plan.registry in ON_ONE_HOST:
         directory.chmod(0o700)
     use = plan.namespaces if plan.namespaces is not None else may_make_namespaces()
     hosts: Hosts = Namespaces(count) if use else Loopback(count)

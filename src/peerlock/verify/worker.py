@@ -8,7 +8,7 @@ is made to believe in. A line is written in one system call, so a kill loses no 
     checked (since), writes, wrote, refused, released, lost, joined, left
 
 Commands come on standard input: `between` (stop yourself between the check and the write, once),
-`never mind` (do not stop yourself after all), `rate R`, `jump S`, `leave`.
+`never mind` (do not stop yourself after all), `rate R`, `jump S`, `block S`, `leave`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from peerlock.guards import GuardedFile
 from peerlock.mutants.nodes import PLANTED_CORES
 from peerlock.net.aio.hold import Hold
 from peerlock.net.aio.node import Joining, Node
-from peerlock.net.aio.shell import AioShell
+from peerlock.net.aio.shell import AioShell, LoopShell
 from peerlock.net.registries.base import Registry
 from peerlock.net.registries.heartbeat_thread import boottime
 from peerlock.net.registries.leased import LeasedRegistry
-from peerlock.net.settings import Settings, leased_registry, registry_for
+from peerlock.net.settings import Prepared, Settings, leased_registry, registry_for
 from peerlock.node.effects import LeaseLapsed
+from peerlock.node.locks.ticket import Limits
+from peerlock.node.wire_algorithms import DEFAULT
 from peerlock.verify.log import line
 
 
@@ -113,14 +115,8 @@ class Worker:
         group, settings = self.spec.group, self.spec.settings
         if self.spec.planted:
             AioShell.cores_of = PLANTED_CORES[self.spec.planted]
-        if settings.voters is not None or settings.etcd is not None:
-            registry = leased_registry(group, settings, self.clock, self.clock.steady)
-            assert isinstance(registry, LeasedRegistry)
-            registry.on_leased = lambda until: self.note("lease", until=self.clock.in_truth(until))
-        else:
-            registry = registry_for(group, settings)
         asyncio.get_running_loop().add_reader(0, self.command)
-        node = await Joining(lambda: Watched(self, registry))._join()
+        node = await Joining(lambda: self.shell(group, settings))._join()
         self.note("joined", epoch=node.epoch)
         try:
             while not self.ended.is_set():
@@ -130,6 +126,17 @@ class Worker:
         finally:
             await node.leave()
             self.note("left")
+
+    def shell(self, group: str, settings: Settings) -> LoopShell:
+        if settings.share == "always":
+            return Prepared(group, settings, DEFAULT, Limits()).aio_shell()
+        if settings.voters is not None or settings.etcd is not None:
+            registry = leased_registry(group, settings, self.clock, self.clock.steady)
+            assert isinstance(registry, LeasedRegistry)
+            registry.on_leased = lambda until: self.note("lease", until=self.clock.in_truth(until))
+        else:
+            registry = registry_for(group, settings)
+        return Watched(self, registry)
 
     async def once(self, node: Node) -> None:
         fence = 0
@@ -180,6 +187,8 @@ class Worker:
                     self.clock.run_at(float(rest))
                 case "jump":
                     self.clock.jump(float(rest))
+                case "block":
+                    time.sleep(float(rest))
                 case "leave":
                     self.ended.set()
 
