@@ -88,6 +88,57 @@ def bench_curves(
         console().print(part)
 
 
+@app.command("scale")
+def bench_scale(
+    processes: Annotated[str, typer.Option("-n", help="How many processes, with commas.")] = "3,5,20,50,100,200",
+    runs: Annotated[int, typer.Option(help="How often each is measured; the median counts.", min=1)] = 3,
+    seconds: Annotated[float, typer.Option(help="For each point.", min=0.5)] = 4.0,
+    plot: Annotated[Path | None, typer.Option(help="Draw the curves into this file: SVG, PNG or PDF.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write all figures into this file, too: JSON.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Many processes of one host and one lock: this lock, a Redis BLPOP token and PostgreSQL's advisory locks."""
+    import msgspec
+
+    from benchmarks import scale
+    from benchmarks.scale_tables import draw, shown
+    from peerlock.cli.app import numbers
+
+    counts = numbers(processes, "process")
+    check_output(plot, ".svg", ".png", ".pdf")
+    check_output(save, ".json")
+    with stepping(scale.steps(counts, runs)) as step:
+        found = scale.scale(counts, seconds, runs, step)
+    if plot is not None:
+        draw(found, plot)
+    if _kept(msgspec.to_builtins(found), save, json):
+        return
+    console().print(shown(found))
+
+
+@app.command("stuck")
+def bench_stuck(
+    runs: Annotated[int, typer.Option(help="How often each; the median counts.", min=1)] = 3,
+    save: Annotated[Path | None, typer.Option(help="Write all figures into this file, too: JSON.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """How long a lock, and another lock, stand still when a process is stopped, killed or busy, joins or leaves."""
+    import msgspec
+
+    from benchmarks import stuck
+
+    check_output(save, ".json")
+    with stepping(stuck.steps(runs)) as step:
+        found = stuck.all_of_them(runs, step)
+    if _kept(msgspec.to_builtins(found), save, json):
+        return
+    table = Table("what happens, for 3 s", "processes are", "A stands still", "B stands still")
+    for row in found:
+        table.add_row(row.event, row.share, f"{row.a_s:.3f} s", f"{row.b_s:.3f} s")
+    console().print(table)
+    console().print(f"The longest time between two entries of a lock. {runs} runs each, the median.")
+
+
 @app.command("takeover")
 def bench_takeover(
     registry: Annotated[

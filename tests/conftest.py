@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 
@@ -11,10 +13,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+os.environ["PEERLOCK_SHARE"] = "never"  # most tests are about members of a group
+
+
 @pytest.fixture(autouse=True)
 def share(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests are about members of a group. Those that are about what users get without a word about
-    it are marked.
-    """
-    if request.node.get_closest_marker("as_users_do") is None:
-        monkeypatch.setenv("PEERLOCK_SHARE", "never")
+    """Some tests are about what users get without a word about it."""
+    if request.node.get_closest_marker("as_users_do") is not None:
+        monkeypatch.delenv("PEERLOCK_SHARE")

@@ -32,14 +32,15 @@ def join(group: str, *, timeout: float | None = None, **options: Any) -> Node:
     """
     inspect.signature(aio_join).bind(group, timeout=timeout, **options)  # or a TypeError, as for any function
     prepared = prepare(group, timeout=timeout, **options)
-    shell = prepared.threads_shell()
-    if isinstance(shell, ThreadShell):
-        try:
-            refuse_on_the_loop_of(group, shell.registry)
-        except BaseException:
-            shell.registry.close()
-            raise
-    return started(shell, timeout)
+    if prepared.attaches():
+        return started(prepared.threads_shell(), timeout)
+    registry = prepared.registry()
+    try:
+        refuse_on_the_loop_of(group, registry)
+    except BaseException:
+        registry.close()
+        raise
+    return started(ThreadShell(registry, group, prepared.algorithm, prepared.limits), timeout)
 
 
 __all__ = ["Hold", "Lock", "Node", "RWLock", "join"]

@@ -58,9 +58,10 @@ class Worker:
         files = [str(place.directory / "counter"), str(place.directory / "log")]
         words = {key: str(value) if isinstance(value, Path) else value for key, value in place.words(name).items()}
         path = {"PYTHONPATH": str(PREVIOUS)} if version == OLD else {}
+        theirs = {key: value for key, value in os.environ.items() if version != OLD or key != "PEERLOCK_SHARE"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", MEMBER, json.dumps(words), *files, str(pause_s)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **path},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**theirs, **path},
         )  # fmt: skip
 
     def joined(self) -> None:

@@ -61,6 +61,10 @@ class BaseShell(Generic[C]):
         """Do that in the thread of the node, soon. May be called from any thread."""
         raise NotImplementedError
 
+    def is_gone(self) -> bool:
+        """Nothing that is posted will be done any more."""
+        return False
+
     def over(self) -> bool:
         """The node has ended, without leaving."""
         return False

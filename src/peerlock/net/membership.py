@@ -8,6 +8,7 @@ about it is written down first, and then the core learns it.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("peerlock")
 
 AGAIN_S = 1.0  # before what has failed is tried again
+FEW = 3  # processes that ask for a place at the same time: each asks for a view itself
+JOIN_S_EACH = 0.01  # of more: they spread out over that
 LOOK_S = 0.05  # between two looks at the group's place by callers that take locks
 
 
@@ -50,8 +53,27 @@ class Membership:
         shell.clients.on_incarnation()
         shell.relisten()
         self.outside = False
+        crowd = shell.registry.crowd()
+        if crowd <= FEW:
+            self.ask_for_view()
+        else:  # one of them asks first, and its view has all in it that have come by then
+            shell.after(JOIN_S_EACH * crowd * random.random(), self.ask_if_still_outside)
+
+    def ask_if_still_outside(self) -> None:
+        shell = self.shell
+        if shell.closing or self.outside or shell.core.view_change.known:
+            return  # it was admitted meanwhile
+        try:
+            self.ask_for_view()
+        except (PeerlockError, OSError) as problem:
+            self.outside = True
+            self.refuse(str(problem))
+            shell.after(AGAIN_S, self.again)
+
+    def ask_for_view(self) -> None:
+        shell = self.shell
         view = shell.registry.change()
-        if view is not None and peer not in view.members:
+        if view is not None and shell.core.me not in view.members:
             self.rejoin()  # admitted and excluded again before we heard of it
         else:
             self.take(view)

@@ -181,6 +181,7 @@ class Links:
 
     def look_for_silence(self, peers: tuple[Peer, ...]) -> None:
         sessions = [self.session(peer) for peer in peers if peer != self.core.me]
+        self.failure_detector.peers = len(self.sessions)
         to_ping, suspects = self.failure_detector.silent(sessions, self.table.now)
         for session in to_ping:
             self.send(session, Ping())

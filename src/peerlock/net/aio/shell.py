@@ -154,6 +154,9 @@ class OnLoop(BaseShell[C]):
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self.run, act)
 
+    def is_gone(self) -> bool:
+        return self.loop.is_closed()
+
     def is_over(self) -> bool:
         """The lease, although that may not have been noticed."""
         return self.core.deadline.expired(self.time())

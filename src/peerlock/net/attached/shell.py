@@ -59,6 +59,71 @@ class Attachment:
         return True
 
 
+class HostWatch:
+    """Finds the host node, and looks after it. A host node that is stopped helps nobody, and what is
+    held does not need it: it is ended, and the next one takes its place.
+    """
+
+    def __init__(self, shell: AttachedShell) -> None:
+        self.shell = shell
+        self.host: Generation | None = None  # that is connected
+        self.stopped_since: float | None = None
+
+    def reached(self) -> Connection:
+        """A connection to the newest host node. Where none answers, one is started. In a thread of its
+        own, for it may take a while.
+        """
+        shell = self.shell
+        try:
+            newest = shell.directory.newest()
+            if newest is None:
+                raise Unreachable("no host node has run yet")
+            if is_stopped(newest):
+                time.sleep(STOPPED_S)
+                self.end_if_stopped(newest)
+            made = Connection(Path(newest.socket), shell.group, Attach(shell.process, shell.name, os.getpid()))
+        except (Unreachable, OSError):
+            shell.start()
+            raise
+        if not made.welcome.sentence and made.welcome.generation == newest.number:
+            self.host = newest
+            return made
+        made.close()
+        if made.welcome.sentence:
+            raise RegistryError(made.welcome.sentence)
+        raise Unreachable("there is a newer host node")
+
+    def look(self) -> None:
+        """A caller waits."""
+        shell = self.shell
+        if shell.connection is not None and self.host is not None:
+            stopped, now = is_stopped(self.host), shell.now()
+            if not stopped:
+                self.stopped_since = None
+            elif self.stopped_since is None:
+                self.stopped_since = now
+            elif now - self.stopped_since >= STOPPED_S:
+                self.end_if_stopped(self.host)
+        shell.core.looked_at_host()
+        shell.carry_out()
+
+    def look_now_and_then(self) -> None:
+        """Also if no caller waits: others may wait for what this process keeps."""
+        shell = self.shell
+        if shell.closing or shell.forked:
+            return
+        if self.host is not None and is_stopped(self.host):
+            shell.core.table.alarm()
+            shell.carry_out()
+        shell.after(IDLE_LOOK_S, self.look_now_and_then)
+
+    def end_if_stopped(self, host: Generation) -> None:
+        shell = self.shell
+        if is_stopped(host):
+            log.warning("group %s: the host node (process %d) is stopped, and is ended", shell.group, host.pid)
+            shell.directory.signal_host(host, signal.SIGKILL)
+
+
 class AttachedShell(BaseShell[AttachedCore]):
     def __init__(
         self, directory: AttachedDirectory, group: str, name: str | None, algorithm: str, limits: Limits | None,
@@ -80,9 +145,8 @@ class AttachedShell(BaseShell[AttachedCore]):
         self.paths: dict[ProcessId, str] = {}  # of processes that numbers were handed over to
         self.flushing = False  # what was said goes out soon
         self.flushing_late = False  # what need not be known at once goes out in a while
-        self.host: Generation | None = None  # that is connected
-        self.stopped_since: float | None = None  # the host node
-        self.handlers: Handlers = {effects.LookAtHost: lambda effect: self.after(LOOK_S, self.look_at_host)}
+        self.host_watch = HostWatch(self)
+        self.handlers: Handlers = {effects.LookAtHost: lambda effect: self.after(LOOK_S, self.host_watch.look)}
 
     def appear(self) -> None:
         """A page and a socket of its own."""
@@ -141,7 +205,7 @@ class AttachedShell(BaseShell[AttachedCore]):
     def enter_group(self) -> None:
         self.watch(self.hands, self.on_hands)
         self.connect()
-        self.after(IDLE_LOOK_S, self.look_now_and_then)
+        self.after(IDLE_LOOK_S, self.host_watch.look_now_and_then)
 
     def connect(self) -> None:
         """To the newest generation; in a thread of its own, for a host node that is stopped does not
@@ -153,31 +217,12 @@ class AttachedShell(BaseShell[AttachedCore]):
 
     def _reach(self) -> None:
         try:
-            found: Connection | Exception = self._reached_host()
+            found: Connection | Exception = self.host_watch.reached()
         except (PeerlockError, OSError) as problem:
             found = problem
+        if self.is_gone() and isinstance(found, Connection):
+            found.close()
         self.post(lambda: self._on_reached(found))
-
-    def _reached_host(self) -> Connection:
-        """Where no host node answers, one is started."""
-        try:
-            newest = self.directory.newest()
-            if newest is None:
-                raise Unreachable("no host node has run yet")
-            if is_stopped(newest):
-                time.sleep(STOPPED_S)
-                self.end_if_stopped(newest)
-            made = Connection(Path(newest.socket), self.group, Attach(self.process, self.name, os.getpid()))
-        except (Unreachable, OSError):
-            self.start()
-            raise
-        if not made.welcome.sentence and made.welcome.generation == newest.number:
-            self.host = newest
-            return made
-        made.close()
-        if made.welcome.sentence:
-            raise RegistryError(made.welcome.sentence)
-        raise Unreachable("there is a newer host node")
 
     def _on_reached(self, found: Connection | Exception) -> None:
         self.connecting = False
@@ -210,35 +255,6 @@ class AttachedShell(BaseShell[AttachedCore]):
         self.core.welcomed(made.welcome.generation, self.now())
         self.carry_out()
         self.on_frames(made)  # what came along with the welcome
-
-    def look_at_host(self) -> None:
-        """A host node that is stopped helps nobody, and what is held does not need it: it is ended, and
-        the next one takes its place.
-        """
-        if self.connection is not None and self.host is not None:
-            stopped, now = is_stopped(self.host), self.now()
-            if not stopped:
-                self.stopped_since = None
-            elif self.stopped_since is None:
-                self.stopped_since = now
-            elif now - self.stopped_since >= STOPPED_S:
-                self.end_if_stopped(self.host)
-        self.core.looked_at_host()
-        self.carry_out()
-
-    def look_now_and_then(self) -> None:
-        """Also if no caller waits: others may wait for what this process keeps."""
-        if self.closing or self.forked:
-            return
-        if self.host is not None and is_stopped(self.host):
-            self.core.table.alarm()
-            self.carry_out()
-        self.after(IDLE_LOOK_S, self.look_now_and_then)
-
-    def end_if_stopped(self, host: Generation) -> None:
-        if is_stopped(host):
-            log.warning("group %s: the host node (process %d) is stopped, and is ended", self.group, host.pid)
-            self.directory.signal_host(host, signal.SIGKILL)
 
     def on_host(self) -> None:
         made = self.connection

@@ -32,7 +32,8 @@ def is_python(executable: str) -> bool:
 def can_attach() -> bool:
     """Can a host node be started by this process, and share memory with it?"""
     try:
-        return is_python(sys.executable) and bool(membarrier(QUERY) & GLOBAL_EXPEDITED)
+        python = sys.executable  # it is started with "-P"
+        return is_python(python) and bool(membarrier(QUERY) & GLOBAL_EXPEDITED)
     except OSError:
         return False
 

@@ -93,6 +93,10 @@ class Registry:
         """A peer says that this was decided: was it, as far as can be known?"""
         return True
 
+    def crowd(self) -> int:
+        """How many processes ask for a place in the group now."""
+        return 0
+
     def change(self, even_if_the_same: bool = False) -> View | None:
         """A view of all peers that are there. If it is decided later, `Membership.take` hears of
         it.

@@ -86,6 +86,9 @@ class HostRegistry(Registry):
         self.member.appear(peer)
         return peer
 
+    def crowd(self) -> int:
+        return len(self.files.names("joining"))
+
     def listeners(self) -> list[socket.socket]:
         """From then on it may be admitted to a view."""
         assert self.me is not None
