@@ -79,7 +79,7 @@ async def with_peerlock(board: Board, me: int, directory: str, attached: bool) -
         lock = node.lock("x")
         words[READY + me] = 1
         while not words[GO]:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
         while not words[STOP]:
             async with lock as hold:
                 board.enter(me, hold.fence)
@@ -107,7 +107,7 @@ def with_postgres(board: Board, me: int, address: str) -> None:
         cursor = connection.cursor()
         words[READY + me] = 1
         while not words[GO]:
-            time.sleep(0.05)
+            time.sleep(1.0)
         while not words[STOP]:
             cursor.execute("select pg_advisory_lock(7)")
             board.enter(me, 0)
@@ -159,16 +159,17 @@ def _measured(
     kind: str, board: Board, processes: list[subprocess.Popen[bytes]], directory: Path, joined: float, seconds: float
 ) -> Point:
     words, count = board.words, len(processes)
-    rests = max(1.0, seconds / 2)
-    time.sleep(0.5)
+    rests = max(2.0, seconds / 2)
+    time.sleep(1.5)  # those that have just joined look once a second whether it begins
     before = cpu_s(processes, directory)
     time.sleep(rests)
     idle = cpu_s(processes, directory) - before
     memory = sum(map(memory_mb, processes)) / count
-    before = cpu_s(processes, directory)
     words[GO] = 1
+    time.sleep(1.5)
+    before, changes, entries = cpu_s(processes, directory), words[CHANGES], [words[ENTRIES + me] for me in range(count)]
     time.sleep(seconds)
-    changes, entries = words[CHANGES], [words[ENTRIES + me] for me in range(count)]
+    changes, entries = words[CHANGES] - changes, [words[ENTRIES + me] - entries[me] for me in range(count)]
     used = cpu_s(processes, directory) - before
     words[STOP] = 1
     for process in processes:

@@ -2,6 +2,7 @@
 enter.
 
     host                 The host node locks it for as long as it lives.
+    starting             A process has just started a host node; the others wait for it.
     generations/N        One per incarnation of the host node, in order, and where it listens. It is put in its place by
                          link(2), so a number is never given twice.
     pages/ID             What an attached process is inside of; locked for as long as the process lives.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import msgspec
@@ -117,7 +119,20 @@ class AttachedDirectory:
             lock.close()
             return None
         lock.keep()
+        (self.path / "starting").unlink(missing_ok=True)
         return lock
+
+    def may_start(self, pause_s: float) -> bool:
+        """True for one process: the others wait for what it starts, but for no longer than that."""
+        path = self.path / "starting"
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                if 0 <= time.time() - path.stat().st_mtime < pause_s:
+                    return False
+                os.utime(path)
+        return True
 
     def has_host(self) -> bool:
         found = locked(self.path / "host")

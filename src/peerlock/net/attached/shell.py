@@ -36,7 +36,7 @@ from peerlock.node.locks.ticket import Limits
 from peerlock.node.peer import Peer
 from peerlock.node.wire import Answer, ClientCall, ClientResult
 
-LATE_S = 0.05
+LATE_S = 0.1  # for what the host node need not know at once
 MOST_PATHS = 10_000
 LOOK_S = 0.15  # while a caller waits, between two looks whether the host node is stopped
 IDLE_LOOK_S = 10.0  # else

@@ -44,7 +44,7 @@ def starter(directory: AttachedDirectory, group: str, shared: str | None) -> Sta
 
     def start() -> None:
         now = time.monotonic()
-        if directory.has_host() or now < state["at"]:
+        if directory.has_host() or now < state["at"] or not directory.may_start(AGAIN_S):
             return
         if state["tries"] >= TRIES:
             raise RegistryError(

@@ -5,7 +5,9 @@ The numbers in the comments are those of the rules in `node/attached/__init__.py
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Protocol, Self
 
 from peerlock.contract import Mode
@@ -44,7 +46,7 @@ class HostOutput(Protocol):
 
 
 AHEAD = 2  # successors: if there are fewer, all that wait are named
-MOST_NAMED = 64  # at a time
+MOST_NAMED = 512  # at a time
 
 
 class HostLock:
@@ -134,12 +136,11 @@ class HostLock:
 
     def has_it(self, process: ProcessId, number: Number) -> None:
         """8: it was handed over, even if the word of that has not come yet."""
-        for place, named in enumerate(self.named):
-            if (named.process, named.number) == (process, number):
-                self.named = self.named[place:]
-                self.owners = {}
-                self.succeed()
-                return
+        place = bisect_left(self.named, number, key=attrgetter("number"))  # they are in order
+        if place < len(self.named) and (self.named[place].process, self.named[place].number) == (process, number):
+            self.named = self.named[place:]
+            self.owners = {}
+            self.succeed()
 
     def passed(self, process: ProcessId, number: Number, to: Number, used: bool) -> None:
         self.has_it(process, number)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from peerlock.node.attached.sharing import Sharing
 
 LOW = 8  # successors: if there are fewer, processes that are likely to want the lock again are named
-ROUNDS, MOST_TURNS = 8, 256
+ROUNDS, MOST_TURNS = 8, 1024
 EAGER = 3  # times in a row that a process must have used what it was given
 FEW_FENCES, MOST_FENCES = 4, 1 << 16  # of a number: of a lock that changes hands, and of one that a process uses alone
 
@@ -140,8 +140,11 @@ class SharedLock(HostLock):
         return eager * max(2, min(ROUNDS, MOST_TURNS // len(eager)))
 
     def passed(self, process: ProcessId, number: Number, to: Number, used: bool) -> None:
+        times = self.eager.get(process, 0)
         if used:
-            self.eager[process] = min(self.eager.get(process, 0) + 1, EAGER)
+            self.eager[process] = min(times + 1, EAGER)
+        elif times == EAGER:
+            self.eager[process] = EAGER - 1  # it was late: once more in time, and it is named again
         else:
             self.eager.pop(process, None)
         super().passed(process, number, to, used)

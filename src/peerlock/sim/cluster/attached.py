@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 TICK_S = 0.05  # as in `net/attached/serving.py`
 REPORT_S = 0.5
 GONE_S = 0.02
-LATE_S = 0.05  # as in `net/attached/shell.py`
+LATE_S = 0.1  # as in `net/attached/shell.py`
 START_S = 0.2  # for a host node to start
 STOPPED_S = 0.7  # a host node that is stopped for longer is ended
 
