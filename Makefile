@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo demo-papers bench-lock bench-peers bench-quick bench-lab sim-nodes sim-leases nightly check-registries verify chaos check-views torture test debian check-style check-types check-imports unit slow bench-sim check-deep bench-check claims clean
+.PHONY: demo demo-papers bench-lock bench-peers bench-scale bench-quick bench-lab sim-nodes sim-leases nightly check-registries verify chaos check-views torture test debian check-style check-types check-imports unit slow bench-sim check-deep bench-check claims clean
 
 # Five real processes and one lock; ALGORITHM=NAME chooses another algorithm.
 demo: $(VENV)/demo
@@ -75,6 +75,14 @@ verify: $(VENV)/test
 chaos: $(VENV)/test
 	scripts/debian_packages strace
 	for seed in 1 2 3 4 5 6; do $(BIN)/peerlock verify --registry host --faults syscalls --seconds 100 --seed $$seed || exit 1; done
+
+# Many processes of one host, and what stops them: a quarter of an hour.
+bench-scale: $(VENV)/test
+	scripts/debian_packages redis-server postgresql
+	$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[peers]'
+	mkdir -p out
+	$(BIN)/python -m benchmarks scale --save out/scale.json --plot out/scale.svg
+	$(BIN)/python -m benchmarks stuck --save out/stuck.json
 
 # This lock beside what people use today: installs their servers and clients, and takes a quarter of an hour.
 bench-peers: $(VENV)/test

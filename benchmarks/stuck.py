@@ -26,9 +26,9 @@ from peerlock import Hold
 from peerlock.errors import Unfinished
 from peerlock.net.attached.directory import AttachedDirectory
 
-STOP, READY = 0, 1
+STOP, READY = 0, 8  # and for each process one word more
 LAST, LONGEST = {"A": 2, "B": 3}, {"A": 4, "B": 5}
-WORDS = 8
+WORDS = 32
 USERS = 4  # of each lock
 LASTS_S = 3.0  # what happens
 SHARES = {"attached": "always", "member": "never"}
@@ -41,15 +41,15 @@ class Standstill(Struct, frozen=True):
     b_s: float
 
 
-async def take_part(words: memoryview, directory: str, share: str, lock_name: str) -> None:
+async def take_part(words: memoryview, directory: str, share: str, lock_name: str, number: str) -> None:
     import peerlock
 
     how = "always" if share == "attached" else "never"
     async with peerlock.join("stuck", dir=directory, share=how) as node:  # type: ignore[arg-type]
+        words[READY + int(number)] = 1
         if lock_name in LAST:
             await use(words, node.lock(lock_name), lock_name)
             return
-        words[READY] += 1
         holds = {}
         loop = asyncio.get_running_loop()
         while line := (await loop.run_in_executor(None, sys.stdin.readline)).split():
@@ -61,7 +61,7 @@ async def take_part(words: memoryview, directory: str, share: str, lock_name: st
                 case ["stop-waiting", name]:  # stops itself while it waits
                     wish = asyncio.ensure_future(node.lock(name).acquire())
                     wish.add_done_callback(give_back)
-                    loop.call_later(0.0, os.kill, os.getpid(), signal.SIGSTOP)
+                    loop.call_later(0.001, os.kill, os.getpid(), signal.SIGSTOP)
                 case ["block", seconds]:
                     loop.call_later(0.1, time.sleep, float(seconds))
             print("done", flush=True)
@@ -73,7 +73,6 @@ def give_back(wish: asyncio.Future[Hold]) -> None:
 
 
 async def use(words: memoryview, lock: object, name: str) -> None:
-    words[READY] += 1
     while not words[STOP]:
         async with lock:  # type: ignore[attr-defined]
             now = time.monotonic_ns()
@@ -97,7 +96,7 @@ class Scene:
         self.until_ready(2 * USERS + 1)
 
     def start(self, lock: str) -> subprocess.Popen[str]:
-        words = [sys.executable, "-P", "-c", WORKER, str(self.directory), self.share, lock]
+        words = [sys.executable, "-P", "-c", WORKER, str(self.directory), self.share, lock, str(len(self.processes))]
         process = subprocess.Popen(
             words, cwd=Path(__file__).parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             stderr=subprocess.DEVNULL,
@@ -107,7 +106,7 @@ class Scene:
 
     def until_ready(self, count: int) -> None:
         began = time.monotonic()
-        while self.words[READY] < count:
+        while sum(self.words[READY:]) < count:
             if time.monotonic() - began > 30:
                 raise Unfinished(f"{count} processes ({self.share}) are not in after 30 s.")
             time.sleep(0.01)
@@ -229,5 +228,5 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, ".")
 from benchmarks.stuck import board, take_part
-asyncio.run(take_part(board(Path(sys.argv[1])), *sys.argv[1:4]))
+asyncio.run(take_part(board(Path(sys.argv[1])), *sys.argv[1:5]))
 """

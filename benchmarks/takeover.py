@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 
 _MEMBER = """
 import json, sys, time, peerlock.sync
-node = peerlock.sync.join("takeover", **json.loads(sys.argv[1]))
+node = peerlock.sync.join("takeover", share="never", **json.loads(sys.argv[1]))
 lock, hold = node.lock("job"), None
 print("there", flush=True)
 for line in sys.stdin:

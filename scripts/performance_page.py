@@ -19,6 +19,9 @@ from benchmarks.peers.curves import Curves
 from benchmarks.peers.drivers import ROWS
 from benchmarks.peers.figures import CROWDS, Comparison
 from benchmarks.peers.tables import IN_TURNS, rounds
+from benchmarks.scale import KINDS, Point
+from benchmarks.scale_tables import BESIDE, middle
+from benchmarks.stuck import Standstill
 from benchmarks.takeover import Takeover
 
 NETWORKED = {row.name for row in ROWS if row.networked and not row.ours}
@@ -419,14 +422,58 @@ def sections(peers: Comparison, curves: Curves, takeovers: list[Takeover]) -> di
     return found
 
 
-def main(directory: str) -> None:
-    place = Path(directory)
+def scale(points: list[Point]) -> str:
+    rows = []
+    for count in dict.fromkeys(point.processes for point in points):
+        beside = middle(points, BESIDE, count, "changes")
+        for kind in KINDS:
+            if (changes := middle(points, kind, count, "changes")) is not None:
+                joined, fair, cpu, memory = (middle(points, kind, count, what) for what in SCALED)
+                times = number(changes / beside) if beside else ""
+                rows.append(
+                    [
+                        str(count),
+                        kind,
+                        number(joined),
+                        number(changes),
+                        times,
+                        number(fair),
+                        number(cpu),
+                        number(memory),
+                    ]
+                )
+    head = [
+        "processes",
+        "lock",
+        "all in, s",
+        "owner changes/s",
+        f"/ {BESIDE}",
+        "fairness",
+        "CPU us per change",
+        "MB each",
+    ]
+    return table(head, rows)
+
+
+SCALED = ("join_s", "fairness", "cpu_us", "memory_mb")
+
+
+def stuck(rows: list[Standstill]) -> str:
+    head = ["what happens, for 3 s", "processes are", "A stands still, ms", "B stands still, ms"]
+    return table(head, [[row.event, row.share, f"{1000 * row.a_s:,.0f}", f"{1000 * row.b_s:,.0f}"] for row in rows])
+
+
+def from_peers(place: Path) -> dict[str, str]:
+    """Of `make bench-peers`."""
+    if not (place / "peers.json").exists():
+        return {}
     peers = msgspec.json.decode((place / "peers.json").read_bytes(), type=Comparison, strict=False)
     curves = msgspec.json.decode((place / "curves.json").read_bytes(), type=Curves)
     takeovers = msgspec.convert(msgspec.json.decode((place / "takeover.json").read_bytes())["rows"], list[Takeover])
     profiled = msgspec.json.decode((place / "profile.json").read_bytes())
-    text = PAGE.read_text()
-    made = sections(peers, curves, takeovers) | {
+    for plot in ("peers.svg", "curves.svg"):
+        shutil.copy(place / plot, PAGE.parent / "img" / plot)
+    return sections(peers, curves, takeovers) | {
         "profile": profile(profiled),
         "parts": parts(profiled),
         "turns": turns(profiled),
@@ -435,14 +482,27 @@ def main(directory: str) -> None:
         "duels": duels(peers),
         "apart": apart(peers),
     }
+
+
+def from_scale(place: Path) -> dict[str, str]:
+    """Of `make bench-scale`."""
+    made = {}
+    if (place / "scale.json").exists():
+        made["scale"] = scale(msgspec.json.decode((place / "scale.json").read_bytes(), type=list[Point]))
+        shutil.copy(place / "scale.svg", PAGE.parent / "img" / "scale.svg")
+    if (place / "stuck.json").exists():
+        made["stuck"] = stuck(msgspec.json.decode((place / "stuck.json").read_bytes(), type=list[Standstill]))
+    return made
+
+
+def main(directory: str) -> None:
+    text, made = PAGE.read_text(), from_peers(Path(directory)) | from_scale(Path(directory))
     for name, words in made.items():
         text, count = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, w=words: f"{m[1]}\n{w}\n\n{m[2]}", text, flags=re.DOTALL
         )
         assert count == 1, f"{PAGE} has no place for {name}"
     PAGE.write_text(text)
-    for plot in ("peers.svg", "curves.svg"):
-        shutil.copy(place / plot, PAGE.parent / "img" / plot)
 
 
 if __name__ == "__main__":

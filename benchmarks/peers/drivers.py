@@ -110,7 +110,7 @@ class Ours(Driver):
         import peerlock
         from peerlock.prometheus import Metrics
 
-        self.node = await peerlock.join("bench", **words)
+        self.node = await peerlock.join("bench", share="never", **words)
         prometheus_client.CollectorRegistry().register(Metrics(self.node))
         while len(self.node.members) < self.place.of:
             await asyncio.sleep(0.01)
@@ -152,7 +152,7 @@ class OursInThreads(Blocking):
         import peerlock.sync
         from peerlock.prometheus import Metrics
 
-        self.node = peerlock.sync.join("bench", dir=self.place.directory, **self.place.options)
+        self.node = peerlock.sync.join("bench", dir=self.place.directory, share="never", **self.place.options)
         prometheus_client.CollectorRegistry().register(Metrics(self.node))
         while len(self.node.members) < self.place.of:
             time.sleep(0.01)

@@ -381,6 +381,53 @@ def test_a_command_gets_its_turn(place: Path) -> None:
         assert anna.ask("acquire", "x", 5)["fence"] > int(done.stdout)
 
 
+def test_a_node_that_was_forgotten_keeps_nobody_waiting(place: Path) -> None:
+    """The process goes on without its event loop, and without having left."""
+
+    async def forgets() -> None:
+        node = await peerlock.join("g", dir=place)
+        await node.lock("x").acquire()
+
+    async def main() -> None:
+        async with peerlock.join("g", dir=place) as node:
+            await node.lock("x").acquire(timeout=5)
+
+    asyncio.run(forgets())
+    asyncio.run(main())
+
+
+def test_metrics(place: Path) -> None:
+    import prometheus_client
+
+    from peerlock.prometheus import Metrics
+
+    with peerlock.sync.join("g", dir=place) as node:
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(Metrics(node))
+        with node.lock("x"), node.lock("y"):
+            text = prometheus_client.generate_latest(registry).decode()
+    labels = f'{{group="g",node="{node.name}"}}'
+    assert f"peerlock_held{labels} 2.0" in text
+    assert f"peerlock_grants_total{labels} 2.0" in text
+    assert f"peerlock_members{labels} 1.0" in text
+
+
+def test_a_hundred_processes_that_start_at_once(place: Path) -> None:
+    """Forked, so that Python's own start does not count; each has the lock once."""
+    began, children = time.monotonic(), []
+    for _ in range(100):
+        child = os.fork()
+        if not child:
+            code = 1
+            with contextlib.suppress(BaseException), peerlock.sync.join("g", dir=place, timeout=60) as node:
+                node.lock("x").acquire(timeout=60).release()
+                code = 0
+            os._exit(code)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 100
+    assert time.monotonic() - began < 60
+
+
 def test_many_locks(place: Path) -> None:
     """More than a process can use at once: idle ones make room."""
     with peerlock.sync.join("g", dir=place, share="always") as node:

@@ -16,7 +16,7 @@ from peerlock.sim.cluster import KINDS, Broken, Plan, run
 from peerlock.sim.cluster.planted import PLANTED
 from peerlock.sim.cluster.seeds import PLANS, Job, explore
 
-SEEDS = {"host": 100, "attached": 60, "static": 40, "voters": 40, "store": 80}
+SEEDS = {"host": 50, "attached": 40, "static": 20, "voters": 20, "store": 40}
 FAULTS = {kind: set(KINDS[kind].nemesis.faults) for kind in PLANS}
 NEVER = {"voters": {"store away"}, "store": {fault for fault in FAULTS["store"] if "voter" in fault}}
 RARE = {"few voters for good"}

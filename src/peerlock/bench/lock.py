@@ -32,6 +32,7 @@ from typing import TypeVar, cast
 import msgspec
 from msgspec import Struct
 
+from peerlock.bench.crowd import Share
 from peerlock.errors import Unfinished
 
 T = TypeVar("T")
@@ -47,6 +48,8 @@ class Figures(Struct, frozen=True):
     asyncio_lock_us: float
     uncontended_over_asyncio_lock: float
     uncontended_messages: int
+    attached_us: float
+    attached_over_asyncio_lock: float
     wire_us: float
     handover_us: float
     handover_over_wire: float
@@ -87,6 +90,7 @@ def measure(step: Callable[[str], None] = lambda words: None) -> Figures:
         step("uncontended entries")
         with idle_members(directory, 2):
             alone = ask(Alone, directory, "alone")
+        attached = ask(Alone, directory, "attached")
         step("a message over a bare socket")
         wire = pair(directory, "wire")
         step("hand-over between two processes")
@@ -100,6 +104,7 @@ def measure(step: Callable[[str], None] = lambda words: None) -> Figures:
         memory = ask(Memory, directory, "memory")
     return Figures(
         alone.loop, alone.peerlock_us, alone.asyncio_us, alone.peerlock_us / alone.asyncio_us, alone.messages,
+        attached.peerlock_us, attached.peerlock_us / attached.asyncio_us,
         wire, handover, handover / wire, cold_wire, cold_handover, cold_handover / cold_wire,
         fresh_us, fresh_us / wire, memory.used, memory.left,
     )  # fmt: skip
@@ -167,15 +172,15 @@ def pair(directory: Path, role: str) -> float:
 async def be_idle(directory: Path) -> None:
     import peerlock
 
-    async with peerlock.join("bench", dir=directory):
+    async with peerlock.join("bench", dir=directory, share="never"):
         print("in", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 
 
-async def be_alone(directory: Path) -> Alone:
+async def be_alone(directory: Path, share: Share = "never") -> Alone:
     import peerlock
 
-    async with peerlock.join("bench", dir=directory) as node:
+    async with peerlock.join("bench", dir=directory, share=share) as node:
         lock, other = node.lock("mine"), asyncio.Lock()
         async with lock:
             pass
@@ -201,7 +206,7 @@ async def hand_over(directory: Path, cold: bool) -> HandOvers:
     import peerlock
 
     found = HandOvers()
-    async with peerlock.join("bench-pair", dir=directory) as node:
+    async with peerlock.join("bench-pair", dir=directory, share="never") as node:
         while len(node.members) < 2:
             await asyncio.sleep(0.01)
         lock = node.lock("ball")
@@ -285,7 +290,7 @@ async def fresh_locks(directory: Path) -> float:
     import peerlock
 
     times = []
-    async with peerlock.join("bench", dir=directory) as node:
+    async with peerlock.join("bench", dir=directory, share="never") as node:
         while len(node.members) < 5:
             await asyncio.sleep(0.01)
         for number in range(FRESH):
@@ -301,7 +306,7 @@ async def fresh_locks(directory: Path) -> float:
 async def many_locks(directory: Path) -> Memory:
     import peerlock
 
-    async with peerlock.join("bench-memory", dir=directory, idle_locks=2 * LOCKS) as node:
+    async with peerlock.join("bench-memory", dir=directory, idle_locks=2 * LOCKS, share="never") as node:
         gc.collect()
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
@@ -323,6 +328,7 @@ def main() -> None:
     roles: dict[str, Callable[[], Coroutine[None, None, object]]] = {
         "idle": lambda: be_idle(directory),
         "alone": lambda: be_alone(directory),
+        "attached": lambda: be_alone(directory, "always"),
         "handover": lambda: hand_over(directory, cold=False),
         "cold-handover": lambda: hand_over(directory, cold=True),
         "wire": lambda: bare_wire(directory, more[0], cold=False),

@@ -32,7 +32,9 @@ def bench_lock(json: AsJson = False) -> None:
         return
     table = Table("what", "here", "beside", "ratio", "bound", title=f"event loop: {figures.loop}")
     for what, here, beside, other, ratio, bound in (
-        ("uncontended entry", figures.uncontended_us, "asyncio.Lock", figures.asyncio_lock_us,
+        ("uncontended entry, attached", figures.attached_us, "asyncio.Lock",
+         figures.attached_us / figures.attached_over_asyncio_lock, figures.attached_over_asyncio_lock, "3.5"),
+        ("uncontended entry, a member", figures.uncontended_us, "asyncio.Lock", figures.asyncio_lock_us,
          figures.uncontended_over_asyncio_lock, "2.5"),
         ("hand-over to another process", figures.handover_us, "a bare message", figures.wire_us,
          figures.handover_over_wire, "3"),
