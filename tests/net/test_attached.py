@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -394,6 +395,40 @@ def test_a_node_that_was_forgotten_keeps_nobody_waiting(place: Path) -> None:
 
     asyncio.run(forgets())
     asyncio.run(main())
+
+
+AS_ANOTHER_USER = """
+import os, sys
+import peerlock.sync, peerlock.net.threads.shell, peerlock.net.control.session
+os.setgroups([65534])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    peerlock.sync.join("g", dir=sys.argv[1], share="never", timeout=3)
+except peerlock.LockTimeout:
+    print("waited", flush=True)
+with peerlock.sync.join("g", dir=sys.argv[1], share="never", timeout=20) as node:
+    with node.lock("x").acquire(timeout=20) as hold:
+        print(hold.fence, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the test acts for two users")
+def test_another_user_sees_whether_a_host_node_and_its_processes_are_dead() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        place = Path(made)
+        os.chown(made, 0, 65534)
+        os.chmod(made, 0o2770)
+        with attached(place, "anna") as (anna,):
+            fence = anna.ask("acquire", "x")["fence"]
+            anna.kill(signal.SIGSTOP)  # so that it starts no other host node
+            os.kill(host_of(place), signal.SIGKILL)
+            words = [sys.executable, "-c", AS_ANOTHER_USER, made]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+                assert other.stdout is not None
+                assert other.stdout.readline() == "waited\n", "anna holds it"
+                anna.kill()
+                assert int(other.stdout.readline()) > fence
 
 
 def test_metrics(place: Path) -> None:

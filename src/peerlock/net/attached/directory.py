@@ -72,14 +72,17 @@ class AttachedDirectory:
                 make_for(self.group_directory, 0o2770)
             else:
                 make_private(self.group_directory)
-            for path in (self.path, *(self.path / name for name in ("generations", "pages", "hands"))):
+            for name in ("", "generations", "pages", "hands"):
+                # Other users of a shared directory may see whether a process lives: nothing else is theirs to look at.
                 with contextlib.suppress(FileExistsError):
-                    path.mkdir(mode=0o700)
+                    (self.path / name).mkdir(mode=0o700)
+                    if self.shared and name in ("", "pages"):
+                        (self.path / name).chmod(0o2750)
             found = os.lstat(self.path)
         except OSError as problem:
             raise RegistryError(f"{self.path} cannot be used: {problem.strerror}.") from None
-        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise RegistryError(f"{self.path} can be entered by others: remove it, or run: chmod 700 {self.path}")
+        if found.st_uid != os.geteuid() or found.st_mode & (0o027 if self.shared else 0o077):
+            raise RegistryError(f"{self.path} can be entered by others: remove it, or run: chmod go-w,o-rx {self.path}")
 
     def page(self, process: ProcessId) -> Path:
         return self.path / "pages" / f"{process:016x}"

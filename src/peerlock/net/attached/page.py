@@ -86,6 +86,7 @@ def words(memory: memoryview, first: int) -> memoryview:
 def _make(path: Path, size: int, mode: int) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
+        os.fchmod(descriptor, mode)
         os.posix_fallocate(descriptor, 0, size)
     except BaseException:
         os.close(descriptor)
@@ -96,11 +97,12 @@ def _make(path: Path, size: int, mode: int) -> int:
 class OwnPage:
     """As the process sees it. The process is alive for the others as long as `alive` is locked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shared: bool = False) -> None:
+        """`shared`: other users may see whether this process lives."""
         self.path, self.host_path = path, path.with_suffix(".host")
         register()
         with forking:
-            descriptor = _make(path, HEAD + 2 * WORDS, 0o600)
+            descriptor = _make(path, HEAD + 2 * WORDS, 0o640 if shared else 0o600)
             self.alive = LivenessLock(descriptor)
         try:
             if not self.alive.lock(0):

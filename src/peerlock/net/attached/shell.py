@@ -151,7 +151,7 @@ class AttachedShell(BaseShell[AttachedCore]):
     def appear(self) -> None:
         """A page and a socket of its own."""
         self.process: ProcessId = secrets.randbits(63)
-        self.page = OwnPage(self.directory.page(self.process))
+        self.page = OwnPage(self.directory.page(self.process), self.directory.shared)
         try:
             self.hands = self._listen()
         except BaseException:

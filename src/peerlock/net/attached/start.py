@@ -7,6 +7,7 @@ import from it. Of several that start at once the first one to lock `host` stays
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ from peerlock.net.attached.page import GLOBAL_EXPEDITED, QUERY, membarrier
 Starter: TypeAlias = Callable[[], None]
 AGAIN_S = 2.0  # between two starts, while none answers
 TRIES = 5
+MOST_LOG = 2**20  # bytes; then it begins anew
 MODULE = "peerlock.net.attached.host_node"
 
 
@@ -68,6 +70,9 @@ def starter(directory: AttachedDirectory, group: str, shared: str | None) -> Sta
 
 def spawn(command: list[str], log: Path) -> None:
     """Start it as nobody's child."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > MOST_LOG:
+            os.truncate(log, 0)
     errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:

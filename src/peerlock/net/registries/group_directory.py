@@ -173,19 +173,23 @@ class GroupDirectory:
 
 
 def has_living(pages: Path) -> bool:
-    """Is one of the processes alive that have a page there, or something that worked under its locks?"""
+    """Is one of the processes alive that have a page there, or something that worked under its locks?
+    What cannot be looked at may be.
+    """
     try:
-        paths = [path for path in pages.iterdir() if not path.suffix]
+        for path in [path for path in pages.iterdir() if not path.suffix]:
+            with contextlib.suppress(FileNotFoundError), forking:
+                # To lock it shared needs no more than to read it.
+                lock = LivenessLock(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+                try:
+                    if not is_dead(lock):
+                        return True
+                finally:
+                    lock.close()
     except FileNotFoundError:
         return False
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError), forking:
-            lock = LivenessLock(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
-            try:
-                if not is_dead(lock):
-                    return True
-            finally:
-                lock.close()
+    except PermissionError:
+        return True
     return False
 
 
