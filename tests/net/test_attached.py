@@ -397,6 +397,31 @@ def test_a_node_that_was_forgotten_keeps_nobody_waiting(place: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_service_takes_the_place_of_a_host_node(place: Path) -> None:
+    """What is held stays held, a process that comes finds the service, and a second one is refused."""
+    words = [sys.executable, "-m", "peerlock", "node", "-g", "g", "--dir", str(place)]
+    with attached(place, "anna", "ben") as (anna, ben):
+        fence = anna.ask("acquire", "x")["fence"]
+        ben.tell("acquire", "x")
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as service:
+            try:
+                assert service.stdout is not None
+                assert "is a member of g" in service.stdout.readline()
+                assert host_of(place) == service.pid
+                second = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+                assert (second.returncode, "runs on this host already" in second.stderr) == (2, True)
+                with attached(place, "cleo") as (cleo,):
+                    cleo.tell("acquire", "x")
+                    time.sleep(0.5)
+                    assert host_of(place) == service.pid
+                    anna.ask("release", "x")
+                    after = ben.answer()["fence"]
+                    ben.ask("release", "x")
+                    assert fence < after < cleo.answer()["fence"]
+            finally:
+                service.kill()
+
+
 AS_ANOTHER_USER = """
 import os, sys
 import peerlock.sync, peerlock.net.threads.shell, peerlock.net.control.session

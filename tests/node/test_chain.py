@@ -1,4 +1,4 @@
-"""Chains of successors: as few runs as need be, and the same turns."""
+"""Chains of successors: as few runs as need be, and the same turns. What becomes of a long one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from peerlock.node.attached.chain import Chain, Named, after, chain_of, first, next_of, turns
+from peerlock.node.attached.host import HostLock
+from peerlock.node.attached.messages import Granted, Want
 
 
 def turns_of(chain: Chain) -> list[Named]:
@@ -33,3 +35,34 @@ def test_a_ring_is_one_run() -> None:
     ring = [Named(process, 100 + 4 * turn, 103 + 4 * turn) for turn, process in enumerate([7, 8, 9] * 50)]
     assert len(chain_of(ring)) == 1
     assert len(chain_of(ring[1:])) == 1
+
+
+class Heard:
+    """What a host node asks for."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[int, object]] = []
+        self.made = 0
+
+    def send(self, process: int, message: object) -> None:
+        self.said.append((process, message))
+
+    def numbers(self, process: int) -> tuple[int, int]:
+        self.made += 1
+        return self.made, self.made
+
+    def revoke_page(self, process: int, number: int) -> None: ...
+
+    def give_back(self) -> None: ...
+
+
+def test_a_thousand_successors_that_die_at_once() -> None:
+    out = Heard()
+    lock = HostLock(out)
+    lock.gained()
+    lock.hear(1, Want("write"))
+    lock.append([*range(2, 1000), 5000])
+    for process in range(999, 0, -1):
+        lock.died(process)
+    assert lock.owners == {5000: out.made}
+    assert out.said[-1] == (5000, Granted(out.made, out.made))

@@ -91,9 +91,9 @@ async def _share(group: str, settings: Settings, metrics: int | None) -> None:
     ended = ends_when_told()
     directory = AttachedDirectory(group, settings.dir)
     directory.make()
-    await take_the_place(directory, group)
+    lock = await take_the_place(directory, group)
     options = {"name": settings.name, "service": True, "algorithm": algorithm, "limits": limits}
-    async with hosting(directory, group, settings.dir, **options) as host:  # type: ignore[arg-type]
+    async with hosting(directory, lock, group, settings.dir, **options) as host:  # type: ignore[arg-type]
         here = Node(host.shell)
         if metrics is not None:
             from peerlock.prometheus import serve

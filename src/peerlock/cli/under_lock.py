@@ -159,7 +159,7 @@ def watch(child: int, held: Held) -> int:
                     signal_group(child, signal.SIGTERM)
                     deadline = time.monotonic() + (0.0 if held.leased else GRACE_S)
                     with contextlib.suppress(OSError):
-                        print(f"peerlock: the lock is lost: {why}. The command is ended.", file=sys.stderr)
+                        print(f"peerlock: the lock is lost: {why.rstrip('.')}. The command is ended.", file=sys.stderr)
             elif deadline is not None and time.monotonic() >= deadline:
                 signal_group(child, signal.SIGKILL)
                 deadline += GRACE_S

@@ -33,7 +33,7 @@ import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -352,6 +352,10 @@ def gather(config: str | Path | None = None, *, needs_tls: bool = True, **said: 
     credentials = environment.pop("etcd_credentials", {})
     found |= environment
     found |= {key: str(value) if isinstance(value, Path) else value for key, value in said.items() if value is not None}
+    if found.get("share") not in (None, *get_args(Share)):
+        raise UsageError(
+            f"share (or PEERLOCK_SHARE) is one of {', '.join(get_args(Share))}; got {shown(found['share'])}."
+        )
     if credentials and said.get("etcd") is None:
         if not isinstance(found.get("etcd"), dict):
             raise UsageError(

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 
 from peerlock.errors import RegistryError, UsageError
 from peerlock.net.aio.node import Joining
-from peerlock.net.attached.directory import AttachedDirectory
+from peerlock.net.attached.directory import AttachedDirectory, is_stopped
 from peerlock.net.attached.serving import HostNode
 from peerlock.net.registries.host import HostRegistry
 from peerlock.net.registries.liveness_lock import LivenessLock
@@ -34,7 +34,7 @@ async def serve(group: str, shared: str | None) -> None:
     if lock is None:
         return  # there is one
     ended = ends_when_told()
-    async with hosting(directory, group, shared) as host:
+    async with hosting(directory, lock, group, shared) as host:
         await host.until_unused(ended, LINGER_S)
 
 
@@ -47,12 +47,13 @@ def ends_when_told() -> asyncio.Event:
 
 @contextlib.asynccontextmanager
 async def hosting(
-    directory: AttachedDirectory, group: str, shared: str | None, *, name: str | None = None, service: bool = False,
+    directory: AttachedDirectory, lock: LivenessLock, group: str, shared: str | None, *,
+    name: str | None = None, service: bool = False,
     algorithm: str = DEFAULT, limits: Limits | None = None,
 ) -> AsyncIterator[HostNode]:  # fmt: skip
-    """The host node, as a member of its group. The caller has locked `host`."""
+    """The host node, as a member of its group. `lock` is that of the file `host`."""
     registry = HostRegistry(group, name, shared, resident=True)
-    host = HostNode(directory, registry, group, service, algorithm, limits)
+    host = HostNode(directory, lock, registry, group, service, algorithm, limits)
     await host.collect()
     async with Joining(lambda: host.shell):
         yield host
@@ -73,7 +74,7 @@ async def take_the_place(directory: AttachedDirectory, group: str) -> LivenessLo
                 "processes of this user."
             )
         if newest is not None:
-            directory.signal_host(newest, signal.SIGTERM)
+            directory.signal_host(newest, signal.SIGKILL if is_stopped(newest) else signal.SIGTERM)
         if time.monotonic() - began > REPLACED_S:
             raise RegistryError(
                 f"The host node of the group {group} does not end: {directory.path / 'log'} may say why."

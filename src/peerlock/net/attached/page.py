@@ -123,7 +123,13 @@ class OwnPage:
 
     def open(self, slot: int, lock: str, algorithm: int) -> None:
         self.inside[slot] = self.accepted[slot] = 0
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as problem:
+            raise RegistryError(
+                f"{self.path} cannot be used ({problem.strerror}): the directory of the group was removed, moved or closed to "
+                "this process. Leave the group, and join again."
+            ) from None
         try:
             os.pwrite(descriptor, f"{algorithm} {lock}".encode().ljust(NAME, b"\0"), HEAD + 2 * WORDS + NAME * slot)
         finally:

@@ -19,6 +19,7 @@ from peerlock.net.base_shell import log
 from peerlock.net.files import listen_at
 from peerlock.net.registries.group_directory import ATTACHED
 from peerlock.net.registries.host import HostRegistry
+from peerlock.net.registries.liveness_lock import LivenessLock
 from peerlock.net.transport.link import FOR_A_CLIENT, Link
 from peerlock.net.transport.listen import Listener
 from peerlock.node.attached.chain import ProcessId
@@ -42,10 +43,11 @@ class HostNode:
     """What a member does for the processes of its host."""
 
     def __init__(
-        self, directory: AttachedDirectory, registry: HostRegistry, group: str, service: bool = False,
+        self, directory: AttachedDirectory, lock: LivenessLock, registry: HostRegistry, group: str, service: bool = False,
         algorithm: str = DEFAULT, limits: Limits | None = None,
     ) -> None:  # fmt: skip
         self.directory, self.registry = directory, registry
+        self.lock = lock  # of `host`: for as long as this one lives, no other begins
         self.shell = shell = AioShell(registry, group, algorithm, limits)
         shell.clients.host_node = self
         shell.listeners.add(self.on_epoch)

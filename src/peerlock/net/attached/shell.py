@@ -151,7 +151,10 @@ class AttachedShell(BaseShell[AttachedCore]):
     def appear(self) -> None:
         """A page and a socket of its own."""
         self.process: ProcessId = secrets.randbits(63)
-        self.page = OwnPage(self.directory.page(self.process), self.directory.shared)
+        try:
+            self.page = OwnPage(self.directory.page(self.process), self.directory.shared)
+        except OSError as problem:
+            raise RegistryError(f"{self.directory.path} cannot be used: {problem.strerror}.") from None
         try:
             self.hands = self._listen()
         except BaseException:

@@ -69,8 +69,9 @@ class AttachedTable(LockTable):
         if found is None:
             if not self.free_slots:
                 self.forget_idle()
-            slot = self.free_slots.pop()
+            slot = self.free_slots[-1]
             self.page.open(slot, name, wanted.number)
+            self.free_slots.pop()
             found = self.locks[name] = self.attached_locks[name] = AttachedLock(name, wanted, self, slot)
             self.say(name, found.opening())
         return found

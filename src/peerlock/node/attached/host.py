@@ -148,15 +148,19 @@ class HostLock:
             self.owners = {}
             self.handed_over = self.succeed()
 
-    def succeed(self) -> Named:
-        """The first successor is the owner from now on."""
-        first, *rest = self.named
-        self.named = tuple(rest)
-        self.owners = {first.process: first.number}
+    def succeed(self, grants: bool = False) -> Named | None:
+        """The first successor that lives is the owner from now on. If one before it is dead, nobody
+        hands it over.
+        """
         self.mode, self.recalled, self.revoking, self.handed_over = "write", False, frozenset(), None
-        if first.process in self.dead:
-            self.ended(first.process)
-        return first
+        for place, first in enumerate(self.named):
+            if first.process not in self.dead:
+                self.named, self.owners = self.named[place + 1 :], {first.process: first.number}
+                if grants or place:
+                    self.grant_to_a_successor(first)
+                return first
+        self.named, self.owners = (), {}
+        return None
 
     def ended(self, process: ProcessId) -> None:
         """6: this owner has the lock no more."""
@@ -166,9 +170,7 @@ class HostLock:
             return
         self.recalled, self.handed_over = False, None
         if self.named:
-            first = self.succeed()
-            if self.owners.get(first.process) == first.number:
-                self.grant_to_a_successor(first)
+            self.succeed(grants=True)
 
     def grant_to_a_successor(self, named: Named) -> None:
         """Its number, which it may have already, and which ones come after it."""

@@ -42,7 +42,7 @@ class SharedLock(HostLock):
     """One lock, its numbers, and its ticket."""
 
     __slots__ = (
-        "asked_before", "eager", "fences", "granted_to", "name", "places",
+        "asked_before", "eager", "fences", "granted_to", "name", "owned_by", "places",
         "seen", "seen_at", "sharing", "since", "ticket", "turns", "waits",
     )  # fmt: skip
 
@@ -56,6 +56,7 @@ class SharedLock(HostLock):
         self.seen: tuple[ProcessId, Number] = (0, 0)  # an owner that others wait for
         self.seen_at = 0.0
         self.since = 0.0  # when the owner got it
+        self.owned_by: frozenset[ProcessId] = frozenset()
         self.waits: dict[ProcessId, float] = {}  # since when a process waits
         self.asked_before = 0
         # How often in a row a process used what it was given and asked again; the one that was named
@@ -88,7 +89,6 @@ class SharedLock(HostLock):
         if process in self.eager:
             self.eager[process] = self.eager.pop(process)
         self.turns -= 1
-        self.since = self.sharing.core.table.now
         local_lock = self.ticket.local_lock
         table = local_lock.table
         first = table.first_fence + local_lock.clock + 1
@@ -120,6 +120,8 @@ class SharedLock(HostLock):
 
     def serve(self) -> None:
         super().serve()
+        if self.owners.keys() != self.owned_by:
+            self.owned_by, self.since = frozenset(self.owners), self.sharing.core.table.now
         if not self.asked and (self.turns <= 0 or (self.turns < inf and not self.queue and not self.named)):
             self.asked = True  # by other hosts: no process of this one that waited is left
             super().serve()

@@ -228,6 +228,7 @@ class Sharing:
         for lock in list(self.locks.values()):
             if not lock.has and lock.ticket is not None and lock.ticket.state == HELD:
                 self.gained(lock)  # it was taken over
+                lock.since = now
         self.settle(now)
 
     def look_at(self, lock: SharedLock, now: float) -> None:
@@ -312,6 +313,7 @@ class Sharing:
             held = self.core.table.locks.get(lock.name)
             algorithm = held.wire_algorithm.name if held is not None else ""
             given = [*lock.owners.items(), *((named.process, named.number) for named in lock.named)]
+            given = [(process, number) for process, number in given if process in self.processes]
             inside = {
                 process: number for process, number in given if unmarked(self.marks(lock, process)[0])[0] == number
             }
@@ -323,7 +325,7 @@ class Sharing:
             waiters = tuple(
                 WaiterStatus(mode, now - lock.waits.get(process, now), self.says(process))
                 for process, mode in waiting.items()
-                if process not in inside
+                if process not in inside and process in self.processes
             )
             if waiters:
                 yield LockStatus(lock.name, algorithm, None, None, None, waiters)
