@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from peerlock.net.attached.directory import AttachedDirectory
+from processes import members
 
 PEERLOCK = [sys.executable, "-m", "peerlock"]
 
@@ -262,10 +263,9 @@ def test_a_thousand_runs_are_no_views(tmp_path: Path) -> None:
 def test_trace_draw_and_replay(tmp_path: Path) -> None:
     words = ["--dir", str(tmp_path), "-g", "g"]
     loop = "while :; do " + " ".join([*PEERLOCK, "run", "x", *words, "--", "true"]) + "; done"
-    with started("node", *words) as node, started("node", *words, "--name", "other") as other:
-        for one in (node, other):
-            assert one.stdout is not None
-            one.stdout.readline()
+    with started("node", *words) as node, members(tmp_path, "other"):
+        assert node.stdout is not None
+        node.stdout.readline()
         busy = subprocess.Popen(["sh", "-c", loop], start_new_session=True)
         try:
             done = peerlock("trace", "x", *words, "-o", str(tmp_path / "t.jsonl"), "--seconds", "2")

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -454,6 +456,34 @@ def test_another_user_sees_whether_a_host_node_and_its_processes_are_dead() -> N
                 assert other.stdout.readline() == "waited\n", "anna holds it"
                 anna.kill()
                 assert int(other.stdout.readline()) > fence
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "threads"])
+def test_a_directory_that_is_removed_ends_the_node(place: Path, kind: str) -> None:
+    """A caller that waits is told, and the process can join again."""
+
+    async def main() -> None:
+        node = await peerlock.join("g", dir=place)
+        await node.lock("x").acquire(timeout=5)
+        waits = asyncio.create_task(node.lock("x").acquire())
+        await asyncio.sleep(0.05)
+        shutil.rmtree(place / "g")
+        with pytest.raises(peerlock.NodeClosed):
+            await asyncio.wait_for(waits, 10)
+        async with peerlock.join("g", dir=place, timeout=20) as again, again.lock("x"):
+            pass
+
+    if kind == "asyncio":
+        asyncio.run(main())
+        return
+    node = peerlock.sync.join("g", dir=place)
+    with peerlock.sync.join("g", dir=place) as other:
+        other.lock("x").acquire()
+        threading.Timer(0.3, shutil.rmtree, [place / "g"]).start()
+        with pytest.raises(peerlock.NodeClosed):
+            node.lock("x").acquire(timeout=10)
+    with peerlock.sync.join("g", dir=place, timeout=20) as again, again.lock("x"):
+        pass
 
 
 def test_metrics(place: Path) -> None:

@@ -96,6 +96,8 @@ class HostWatch:
     def look(self) -> None:
         """A caller waits."""
         shell = self.shell
+        if self.is_lost():
+            return
         if shell.connection is not None and self.host is not None:
             stopped, now = is_stopped(self.host), shell.now()
             if not stopped:
@@ -112,10 +114,21 @@ class HostWatch:
         shell = self.shell
         if shell.closing or shell.forked:
             return
+        if self.is_lost():
+            return
         if self.host is not None and is_stopped(self.host):
             shell.core.table.alarm()
             shell.carry_out()
         shell.after(IDLE_LOOK_S, self.look_now_and_then)
+
+    def is_lost(self) -> bool:
+        """The directory was removed or moved: what is held is lost, and callers that wait are told."""
+        shell = self.shell
+        if shell.closing or shell.page.path.exists():
+            return shell.closing
+        log.error("group %s: %s is gone; this node has left the group", shell.group, shell.directory.path)
+        shell.say_farewell()
+        return True
 
     def end_if_stopped(self, host: Generation) -> None:
         shell = self.shell
