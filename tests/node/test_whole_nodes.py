@@ -34,7 +34,10 @@ def test_seeds(algorithm: str, registry: str) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "algorithm"),
-    [(2550, "ricart-agrawala-token"), (5667, "helary-plouzeau-raynal")],  # a token whose owner has not heard who waits
+    [
+        (2550, "ricart-agrawala-token"),
+        (5667, "helary-plouzeau-raynal"),
+    ],  # the owner of a token has not heard which nodes wait
 )
 def test_seeds_that_found_something(seed: int, algorithm: str) -> None:
     assert not explore(Job(seed, registry="attached", algorithm=algorithm)).problem

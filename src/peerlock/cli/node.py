@@ -92,8 +92,9 @@ async def _share(group: str, settings: Settings, metrics: int | None) -> None:
     directory = AttachedDirectory(group, settings.dir)
     directory.make()
     lock = await take_the_place(directory, group)
-    options = {"name": settings.name, "service": True, "algorithm": algorithm, "limits": limits}
-    async with hosting(directory, lock, group, settings.dir, **options) as host:  # type: ignore[arg-type]
+    async with hosting(
+        directory, lock, group, settings.dir, name=settings.name, service=True, algorithm=algorithm, limits=limits
+    ) as host:
         here = Node(host.shell)
         if metrics is not None:
             from peerlock.prometheus import serve

@@ -5,7 +5,7 @@
     links                a session per peer, and which side dials; failure_detector: which peers are silent
     locks/               the lock table, each lock with its waiters, tickets and fences
     membership/          views, the view change, leases; host, static: the rules of one host and of a fixed list;
-                         proofs: who is dead; files: what these write; reports: what members tell each other
+                         proofs: which members are dead; files: what the registries write; reports: what members tell each other
     attached/            a host node and the processes attached to it
     quorum/              groups with voters: the voter, its driver, the member
     store/               groups whose views are kept in a store (etcd)

@@ -188,7 +188,7 @@ class Worker:
 
     async def life_of_a_task(self, group: str) -> None:
         self.note("joins")
-        node = await peerlock.join(group, name=self.spec.name, dir=self.spec.directory)
+        node = await peerlock.join(group, name=self.spec.name, dir=self.spec.directory, share="never")
         self.note("joined", epoch=node.epoch)
         try:
             for limit in self.entries():
@@ -220,7 +220,7 @@ class Worker:
 
     def life_of_a_thread(self, group: str) -> None:
         self.note("joins")
-        node = peerlock.sync.join(group, name=self.spec.name, dir=self.spec.directory)
+        node = peerlock.sync.join(group, name=self.spec.name, dir=self.spec.directory, share="never")
         self.note("joined", epoch=node.epoch)
         try:
             for limit in self.entries():
@@ -254,7 +254,10 @@ class Worker:
         group = f"warm-{self.spec.name}-{os.getpid()}"
         if self.spec.style == "threads":
             name, place = self.spec.name, self.spec.directory
-            with peerlock.sync.join(group, name=name, dir=place) as node, node.lock(LOCK).acquire(timeout=9.0):
+            with (
+                peerlock.sync.join(group, name=name, dir=place, share="never") as node,
+                node.lock(LOCK).acquire(timeout=9.0),
+            ):
                 pass
         else:
             asyncio.run(self.warm_task(group))
@@ -262,7 +265,10 @@ class Worker:
 
     async def warm_task(self, group: str) -> None:
         name, place = self.spec.name, self.spec.directory
-        async with peerlock.join(group, name=name, dir=place) as node, await node.lock(LOCK).acquire(timeout=9.0):
+        async with (
+            peerlock.join(group, name=name, dir=place, share="never") as node,
+            await node.lock(LOCK).acquire(timeout=9.0),
+        ):
             pass
 
     def run(self) -> None:

@@ -178,9 +178,9 @@ def has_living(pages: Path) -> bool:
     """
     try:
         for path in [path for path in pages.iterdir() if not path.suffix]:
-            with contextlib.suppress(FileNotFoundError), forking:
-                # To lock it shared needs no more than to read it.
-                lock = LivenessLock(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+            with contextlib.suppress(FileNotFoundError):
+                with forking:  # to lock it shared needs no more than to read it
+                    lock = LivenessLock(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
                 try:
                     if not is_dead(lock):
                         return True
